@@ -239,6 +239,25 @@ def step_of(shape: tuple[int, ...], weight: tuple[int, ...], **p: Any) -> Extern
     return next(s for s in compile_graph(graph, strides, target=host()).steps if isinstance(s, ExternStep))
 
 
+@pytest.mark.parametrize(("channels", "high", "stride"), [(33, 9, 1), (48, 20, 2), (16, 7, 1)])
+def test_pointwise_work_on_channels_last_results_joins_the_call(channels: int, high: int, stride: int) -> None:
+    rng = np.random.default_rng(channels)
+    a, k, b = rng.normal(size=(2, channels, high, high + 1)), rng.normal(size=(channels, 1, 3, 3)), rng.normal(size=channels)  # fmt: skip
+    x, w, bias = (torch.from_numpy(v.astype(np.float32)) for v in (a, k, b))
+    x = channels_last(x)
+
+    def layer(x: Any, w: Any, bias: Any) -> Any:
+        y = torch.nn.functional.conv2d(x, w, bias, stride=stride, padding=1, groups=channels)
+        return torch.nn.functional.relu6(y) + 1
+
+    compiled = torch.compile(layer, fullgraph=True)
+    found, eager = compiled(x, w, bias), layer(x, w, bias)
+    assert torch.equal(found, eager) and found.stride() == eager.stride()
+    expected = np.clip(convolved(a, k, b, stride=stride, padding=1, groups=channels), 0, 6) + 1
+    np.testing.assert_allclose(as_float(found), expected, atol=2e-5)
+    assert "stay apart" not in str(torch.explain(compiled)(x, w, bias))
+
+
 def test_groups_of_a_few_channels_share_vectors() -> None:
     dtype = BY_NAME["float32"]
     params = {"size": (9, 20), "stride": (1, 1), "dilation": (1, 1), "lo": (1, 1), "spread": (1, 1), "flip": False}

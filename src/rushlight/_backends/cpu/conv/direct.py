@@ -34,7 +34,7 @@ from rushlight._native.target import host_target
 from rushlight._types.layout import numel
 from rushlight._types.symbols import settled
 
-__all__ = ["direct_call", "takes_direct"]
+__all__ = ["adds_in_one_order", "direct_call", "takes_direct"]
 
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
@@ -53,6 +53,7 @@ _TAPS = LONGEST_ROW  # kernel columns unrolled at once
 _LINE = 64  # bytes of a cache line
 _ASIDE = 32  # most vectors of a row in the buffer before they are rounded and written
 _BUNDLE = 32  # channels of a position given to an epilogue at once
+_BUNDLED = 1 << 18  # most bytes of sums of several vectors of channels given to an epilogue at once
 _NEAR = 1 << 18  # most bytes of an image's rows read vector by vector: they stay in the L2 cache
 _FEW = 8  # pieces that suffice for large images
 _WANTED = 64  # least pieces of large work, where it can be divided so
@@ -102,6 +103,14 @@ def takes_direct(step: ExternStep) -> bool:
             and numel(size) <= 1 << 10
         )
     return has_few_channels(step)
+
+
+def adds_in_one_order(step: ExternStep) -> bool:
+    """Whether the taps of a `conv_windows` are added one after the other, however its images and results lie: those of
+    groups of one channel, but for gradients by the weights and dilated images.
+    """
+    alone = step.inputs[1].shape[1:3] == (1, 1) and has_few_channels(step) and not sums_over_positions(step)
+    return alone and all(spread == 1 for spread in step.params["spread"])
 
 
 def direct_call(step: ExternStep) -> list[Launch]:
@@ -436,11 +445,16 @@ class Direct:
             desc["chunk"] = desc["groups"] * max(1, -(-desc["batch"] * desc["bands"] // _MOST_PIECES))
 
     def bundle(self) -> None:
-        """Bundle small groups for an epilogue that takes the channels of a position contiguously."""
+        """Bundle groups, or vectors of them, for an epilogue that takes the channels of a position contiguously."""
         desc = self.desc
-        if desc["epilogue"] == POSITION_ROWS and not desc["together"] and desc["out_d"] == 1:
-            desc["bundle"] = max(1, min(_BUNDLE // self.outs, desc["groups"]))
-            desc["chunk"] = min(-(-desc["chunk"] // desc["bundle"]) * desc["bundle"], desc["batch"] * desc["groups"])
+        if desc["epilogue"] != POSITION_ROWS or desc["y_transpose"] or desc["out_d"] != 1:
+            return
+        if desc["together"]:
+            row = desc["lanes"] * desc["band"] * desc["out_w"] * self.size
+            desc["bundle"] = max(1, min(_BUNDLED // row, desc["chunk"], desc["groups"]))
+            return
+        desc["bundle"] = max(1, min(_BUNDLE // self.outs, desc["groups"]))
+        desc["chunk"] = min(-(-desc["chunk"] // desc["bundle"]) * desc["bundle"], desc["batch"] * desc["groups"])
 
 
 class WeightGradient(Direct):

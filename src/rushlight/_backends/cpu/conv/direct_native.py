@@ -364,9 +364,10 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
                 if kept == 0:
                     unit(ints, y, x, memory, begin, end, depth, valid)
                 else:
+                    before = bundled * (lanes if together else count)  # channels of the bundle
                     unit(
                         own,
-                        done + size * (bundled * count * own.i64[D.y_o] - begin * own.i64[D.y_h]),
+                        done + size * (before * own.i64[D.y_o] - begin * own.i64[D.y_h]),
                         x,
                         memory,
                         begin,
@@ -375,11 +376,11 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
                         valid,
                     )
                     bundled += 1
-                    if bundled == ints.i64[D.bundle] or group == ints.i64[D.groups] - 1 or number == stop - 1:
+                    last = number % ints.i64[D.groups] == ints.i64[D.groups] - 1 or number == stop - 1
+                    if bundled == ints.i64[D.bundle] or last:
                         first = (depth * ints.i64[D.out_h] + begin) * ints.i64[D.out_w]
-                        some = bundled * count
                         status = status | put_epilogue(
-                            bufs, own, constants, piece, done, image, channel + count - some, some, first, positions
+                            bufs, own, constants, piece, done, image, channel - before, before + count, first, positions
                         )
                         bundled = 0
         give_back(slot)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.conv.conv_descriptor import W
+from rushlight._backends.cpu.conv.direct import adds_in_one_order
 from rushlight._backends.cpu.externs import extern_call, may_pin, tuned
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
@@ -93,6 +94,8 @@ class Compiled:
 
 def _order_of(step: ExternStep) -> tuple[Any, ...]:
     """What the choice of a routine's kernels depends on, and of a convolution what was chosen."""
+    if step.name == "conv_windows" and adds_in_one_order(step):
+        return "call", step.name, tuple((o.dtype.name, o.shape) for o in step.inputs), repr(step.params)
     operands = [(o.dtype.name, o.shape, o.strides) for o in (*step.inputs, *step.outputs)]
     if step.name == "dot":  # sums are those of the wide dtype; where they are rounded is no matter of order
         out = step.outputs[0]
