@@ -9,7 +9,7 @@ import pytest
 
 import rushlight as torch
 from rushlight._backends.cpu.kernels import host
-from rushlight._backends.cpu.library import CPU_LIBRARY_AVX2
+from rushlight._backends.cpu.library import CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI
 from rushlight._backends.null import MACHINES, compile_graph
 from rushlight._graph.core import trace
 from rushlight._interface.operators import function_of
@@ -17,7 +17,9 @@ from rushlight._prims import build, prim
 from rushlight._types.dtype import INT8, INT32, UINT8
 
 conv, linear = function_of("quantized_conv"), function_of("quantized_linear")
-in_place = pytest.mark.skipif(host().library is not CPU_LIBRARY_AVX2, reason="windows are not read in place")
+in_place = pytest.mark.skipif(
+    host().library not in (CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI), reason="windows are not read in place"
+)
 
 
 def drawn(shape: tuple[int, ...], kind: str, seed: int = 0) -> np.ndarray:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rushlight._schedule.policy import Target
     from rushlight._types.dtype import DType
 
-__all__ = ["CPU_LIBRARY", "CPU_LIBRARY_AVX2"]
+__all__ = ["CPU_LIBRARY", "CPU_LIBRARY_AVX2", "CPU_LIBRARY_VNNI"]
 
 _MATRICES = ("lapack", "permutation")
 _FEW = 8  # rows or columns below which complex products are not made by our own tiles
@@ -45,10 +45,12 @@ _COMPLEX_DOT = CallForm(strided=True, conjugates=True)
 
 
 class _CpuLibrary(Library):
-    """The routines in the folders beside this file.  `byte_windows`: products of bytes read windows in place."""
+    """The routines in the folders beside this file.  `byte_windows`: products of bytes read windows in place;
+    `byte_matrices`: so are those without windows computed.
+    """
 
-    def __init__(self, byte_windows: bool = False) -> None:
-        self._byte_windows = byte_windows
+    def __init__(self, byte_windows: bool = False, byte_matrices: bool = False) -> None:
+        self._byte_windows, self._byte_matrices = byte_windows, byte_matrices
 
     # ***** graphs *****
 
@@ -70,7 +72,7 @@ class _CpuLibrary(Library):
     def after(self, graph: Graph) -> Graph:
         graph = narrowed(graph)
         if self._byte_windows:
-            graph = windows_in_place(graph)
+            graph = windows_in_place(graph, self._byte_matrices)
         return finished(graph) if any(node.prim.name == "conv_windows" for node in graph.nodes) else graph
 
     # ***** calls *****
@@ -118,7 +120,8 @@ class _CpuLibrary(Library):
 
 
 CPU_LIBRARY = _CpuLibrary()
-CPU_LIBRARY_AVX2 = _CpuLibrary(byte_windows=True)
+CPU_LIBRARY_AVX2 = _CpuLibrary(byte_windows=True, byte_matrices=True)
+CPU_LIBRARY_VNNI = _CpuLibrary(byte_windows=True)
 
 
 # ***** which nodes routines take *****

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._backends.cpu.library import CPU_LIBRARY, CPU_LIBRARY_AVX2
+from rushlight._backends.cpu.library import CPU_LIBRARY, CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI
 from rushlight._backends.cpu.program.steps import MAX_FRESH
 from rushlight._schedule.policy import Policy, Recompute, Target
 
@@ -33,7 +33,10 @@ CPU_POLICY = Policy(
 def cpu_target(machine: Any) -> Target:
     """The target for a description of a machine (`arch`, `has(flag)`, `vector_bytes`, `l2_bytes`, `l3_bytes`)."""
     fma = machine.arch != "x86_64" or (machine.vector_bytes > 16 and machine.has("fma"))
-    # An instruction for four products of bytes is used with vectors of 64 bytes; without it, windows are read in place.
-    avx2 = machine.arch == "x86_64" and machine.vector_bytes == 32 and machine.has("avx2")
-    library = CPU_LIBRARY_AVX2 if avx2 else CPU_LIBRARY
+    # Products of bytes read windows in place; with vectors of 64 bytes, register or matrix tiles multiply matrices.
+    library = CPU_LIBRARY
+    if machine.arch == "x86_64" and machine.vector_bytes == 32 and machine.has("avx2"):
+        library = CPU_LIBRARY_AVX2
+    elif machine.arch == "x86_64" and machine.vector_bytes == 64 and machine.has("avx512_vnni"):
+        library = CPU_LIBRARY_VNNI
     return Target(machine.vector_bytes, machine.l2_bytes, machine.l3_bytes, fma, library, CPU_POLICY)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.byte_tile import ByteTile
+from rushlight._backends.cpu.microkernels.dot_tile import DotTile
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import Words, extern, i16, i32, i64, memcpy, memset, native, stack
 from rushlight._native.function import NativeFunction
 
-__all__ = ["D", "make_byte_product"]
+__all__ = ["D", "make_byte_product", "make_dot_product"]
 
 # Sizes of a product: `rows` windows of `depth` bytes, `outs` columns.  A piece has `group` columns (one of `groups`) and
 # `chunk` rows, taken `block` at a time.  A window is `segments` runs of `run` bytes, `words` words each, `split` of them
@@ -368,3 +369,56 @@ def make_byte_product(tiles: Sequence[ByteTile], panels: Panels) -> NativeFuncti
         return status
 
     return byte_product
+
+
+def make_dot_product(tile: DotTile, panels: Panels) -> NativeFunction:
+    """The same kernel around a tile that is exact for any bytes."""
+    rows, columns = tile.rows, tile.columns
+    pack = _make_pack(columns, panels)
+    multiply = extern(tile.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, ptr, i64, i64)")
+
+    @native("i32(ptr, ptr, i64)", name="rl_dot_product")
+    def dot_product(bufs, ints, piece):
+        desc = ints + 64
+        column, row = (piece % desc.i64[D.groups] * desc.i64[D.group], piece // desc.i64[D.groups] * desc.i64[D.chunk])
+        outs = min(desc.i64[D.group], desc.i64[D.outs] - column)
+        last = min(row + desc.i64[D.chunk], desc.i64[D.rows])
+        words, segments, block = desc.i64[D.words], desc.i64[D.segments], desc.i64[D.block]
+        count = (outs + columns - 1) // columns
+        panel_bytes, pitch = 4 * columns * words * segments, count * columns
+        x, w = bufs.ptr[desc.i64[D.operand]], bufs.ptr[desc.i64[D.operand] + 1]
+        slot = borrow(count * panel_bytes + 4 * block * pitch + 8 * (block + rows + segments))
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        packed = borrowed(slot)
+        sums = packed + count * panel_bytes
+        positions = sums + 4 * block * pitch
+        offsets = positions + 8 * (block + rows)
+        list_segments(desc, offsets)
+        for p in range(count):
+            at = column + p * columns
+            pack(desc, packed + p * panel_bytes, w + at * desc.i64[D.depth], desc.i64[D.outs] - at)
+        status: i32 = 0
+        while row < last:
+            some = min(block, last - row)
+            list_rows(desc, positions, row, some, (some + rows - 1) // rows * rows)
+            for p in range(count):
+                panel, to, first = packed + p * panel_bytes, sums + 4 * p * columns, i64(0)
+                while first < segments:
+                    part = min(desc.i64[D.part], segments - first)
+                    for i in range(0, some, rows):
+                        read, sum = positions + 8 * i, to + 4 * i * pitch
+                        multiply(x, read, panel, offsets + 8 * first, part, 4 * words, sum, pitch, i64(first > 0))
+                    panel += 4 * columns * words * part
+                    first += part
+            if desc.i64[D.epilogue] != 0:
+                after = desc + desc.i64[D.epilogue]
+                status = status | run_epilogue(bufs, after, piece, sums, pitch, 0, row, column, some, outs)
+            else:
+                for i in range(some):
+                    memcpy(bufs.ptr[0] + 4 * ((row + i) * desc.i64[D.outs] + column), sums + 4 * i * pitch, 4 * outs)
+            row += some
+        give_back(slot)
+        return status
+
+    return dot_product

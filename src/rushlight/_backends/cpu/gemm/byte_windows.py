@@ -20,13 +20,19 @@ LEAST_WORK = 1 << 12  # multiplications of a product that is worth a call
 MOST_DIMS = 3  # spatial dims of the windows
 
 
-def windows_in_place(graph: Graph) -> Graph:
-    """The graph with products of bytes as `window_dot`, whose windows are not written out."""
-    if not any(_is_taken(node) for node in graph.nodes):
+def windows_in_place(graph: Graph, matrices: bool) -> Graph:
+    """The graph with products of bytes as `window_dot`, whose windows are not written out; `matrices`: also those
+    without windows.
+    """
+
+    def is_taken(node: Node) -> bool:
+        return _is_taken(node) and (matrices or _window_of(node.inputs[0]) is not None)
+
+    if not any(is_taken(node) for node in graph.nodes):
         return graph
 
     def apply(node: Node, inputs: list[Any]) -> Any:
-        return _windowed(*inputs) if _is_taken(node) else node.prim(*inputs, **node.params)
+        return _windowed(*inputs) if is_taken(node) else node.prim(*inputs, **node.params)
 
     return rebuilt(graph, apply)
 
