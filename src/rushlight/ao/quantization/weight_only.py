@@ -102,16 +102,54 @@ class WeightOnlyLinear(nn.Module):
             made.weight = (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
             made.scales = scales
         else:
-            groups = weight.reshape(mod.out_features, -1, group_size)
-            low, high = groups.amin(2), groups.amax(2)
-            scales = ((high - low) / 15).clamp(min=1e-12)
-            ints = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15).to(torch.int32)
+            ints, low, scales = _four_bits(weight.reshape(mod.out_features, -1, group_size))
             made.weight = torch._convert_weight_to_int4pack_for_cpu(ints.reshape(weight.shape), 1).view(
                 made.weight.shape
             )
             made.scales = torch.stack([scales.t(), (low + 8 * scales).t()], -1).contiguous()
         made.bias = None if mod.bias is None else mod.bias.detach().clone()
         return made.train(mod.training)
+
+
+_RANGES = (1.0, 0.93, 0.86)  # of the numbers of a group: outliers are cut off where that serves the others
+_FITTED = 2  # times that scale and start are fitted to the integers, and these rounded anew
+
+
+def _four_bits(groups: Any) -> tuple[Any, Any, Any]:
+    """Integers from 0 to 15 of groups of numbers [N, G, K], the starts and the scales of the groups [N, G].
+
+    Of some ranges the one with the least squared error is taken, then scale and start are fitted by least squares.
+    """
+    low, high = groups.amin(2), groups.amax(2)
+    best: tuple[Any, ...] = ()
+    for part in _RANGES:
+        cut = (high - low) * (1 - part) / 2
+        found = _rounded(groups, low + cut, ((high - low) * part / 15).clamp(min=1e-12))
+        best = found if not best else _better(best, found)
+    mean = groups.mean(2, keepdim=True)
+    for _ in range(_FITTED):
+        ints = best[0]
+        apart = ints - ints.mean(2, keepdim=True)
+        scales = (apart * (groups - mean)).sum(2) / (apart * apart).sum(2).clamp(min=1e-12)
+        scales = torch.where(scales > 0, scales, best[2])
+        best = _better(best, _rounded(groups, mean[..., 0] - scales * ints.mean(2), scales))
+    return best[0].to(torch.int32), best[1], best[2]
+
+
+def _rounded(groups: Any, low: Any, scales: Any) -> tuple[Any, Any, Any, Any]:
+    """The integers of groups, with starts, scales, and the squared errors of the groups."""
+    ints = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15)
+    wrong = ints * scales[..., None] + low[..., None] - groups
+    return ints, low, scales, (wrong * wrong).sum(2)
+
+
+def _better(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The one with the lesser error, group by group."""
+    take = other[3] < one[3]
+    return (
+        torch.where(take[..., None], other[0], one[0]),
+        *(torch.where(take, b, a) for a, b in zip(one[1:], other[1:], strict=True)),
+    )
 
 
 def quantize_weights(model: Any, bits: int = 8, group_size: int = 128, skip: Any = ()) -> Any:
