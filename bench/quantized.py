@@ -6,6 +6,8 @@ Rows: resnet18 (static int8), bert (dynamic int8), gemv (weights of eight and fo
 token of GPT-2 behind a cache of 64, with weights of eight and four bits; ours alone; 1.3 GB of memory).  Each
 is timed in turn in one process; times are the least of several runs, of the process's CPU where one thread runs.  The
 error is the ratio of the float result's power to that of the difference (SQNR).
+
+Weights are normal, which rounding serves worst; `--weights default` draws them as `nn.Linear` does, evenly from a range.
 """
 
 from __future__ import annotations
@@ -52,9 +54,18 @@ def libraries() -> list[tuple[str, Any]]:
     return found
 
 
+WEIGHTS = ["normal"]
+
+
 def filled(T: Any, model: Any) -> Any:
-    """Weights from NumPy's generator, scaled so that values keep their size."""
+    """Weights from NumPy's generator, scaled so that values keep their size; or as `nn.Linear` draws them."""
     rng = np.random.default_rng(0)
+    if WEIGHTS == ["default"]:
+        T.manual_seed(0)
+        for layer in model.modules():
+            if isinstance(layer, T.nn.Linear | T.nn.Conv2d):
+                layer.reset_parameters()
+        return model
     with T.no_grad():
         for name, value in sorted(model.state_dict().items()):
             if value.dtype is not T.float32:
@@ -164,6 +175,8 @@ def row_bert(seconds: float) -> None:
 def row_gemv(seconds: float) -> None:
     rng, n = np.random.default_rng(2), 4096
     x, w = rng.normal(size=(1, n)).astype(np.float32), rng.normal(size=(n, n)).astype(np.float32) / 64
+    if WEIGHTS == ["default"]:
+        w = rng.uniform(-1 / 64, 1 / 64, (n, n)).astype(np.float32)
     exact = x @ w.T
     scale8 = abs(w).max(1) / 127
     w8 = np.rint(w / scale8[:, None]).astype(np.int8)
@@ -255,7 +268,9 @@ if __name__ == "__main__":
     given.add_argument("rows", nargs="*", default=[])
     given.add_argument("--threads", type=int, default=1)
     given.add_argument("--seconds", type=float, default=3.0)
+    given.add_argument("--weights", choices=["normal", "default"], default="normal")
     options = given.parse_args()
+    WEIGHTS[:] = [options.weights]
     for _, library in libraries():
         library.set_num_threads(options.threads)
     for row in options.rows or ROWS:
