@@ -101,3 +101,14 @@ def test_zero_points_of_results_and_mixed_dtypes():
     for call in (lambda: torch.cat([x, signed]), lambda: quantized.cat([x, signed], 0, 0.1, 0)):
         with pytest.raises(RuntimeError, match="All dtypes must be the same"):
             call()
+
+
+def test_what_is_made_of_another_keeps_how_it_is_quantized():
+    layer = torch.nn.BatchNorm2d(3)
+    layer.qconfig = torch.ao.quantization.default_qconfig
+    synced = torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.Sequential(layer))
+    assert synced[0].qconfig is layer.qconfig
+    assert torch.empty_like(_weight(3), dtype=torch.qint8).dtype is torch.qint8
+    for other in (torch.quint8, torch.float32):
+        with pytest.raises(RuntimeError, match="has its dtype"):
+            torch.empty_like(_weight(3), dtype=other)

@@ -627,7 +627,9 @@ def _(function: Any, self: Any, indices: Any, values: Any, accumulate: bool = Fa
 
 
 @QuantTensor.implements("empty_like")
-def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def _(function: Any, self: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    if dtype is not None and dtype is not self.dtype:
+        raise RuntimeError(f"a quantized tensor like another one has its dtype, {self.dtype}, not {dtype}")
     return make_quantized(function(self._ints), self.dtype, self._quantizer)
 
 

@@ -209,6 +209,8 @@ class SyncBatchNorm(_BatchNorm):
             made.running_mean, made.running_var = module.running_mean, module.running_var
             made.num_batches_tracked = module.num_batches_tracked
             made.training = module.training
+            if hasattr(module, "qconfig"):  # how it is to be quantized
+                made.qconfig = module.qconfig
         for name, child in module.named_children():
             made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return made
