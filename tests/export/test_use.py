@@ -268,3 +268,55 @@ def test_lengths_of_encoders_may_vary(nested):
     for length in (2, 9):
         x = torch.randn(2, length, 8)
         assert torch.equal(program.module()(x), encoder(x))
+
+
+class Colliding(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.param = torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("alpha", torch.full((2,), 2.0))
+        self.gamma = torch.full((2,), 3.0)
+
+    def forward(self, p: Any, b_alpha: Any, c_gamma: Any) -> Any:
+        return p["param"] + self.param, self.alpha - b_alpha, self.gamma * c_gamma
+
+
+def test_arguments_keep_names_that_parameters_and_constants_would_have():
+    given = {"param": torch.ones(2)}, torch.ones(2), torch.full((2,), 5.0)
+    program = torch.export.export(Colliding(), given)
+    names = [spec.arg.name for spec in program.graph_signature.input_specs]
+    assert names == ["p_param_1", "b_alpha_1", "c_gamma_1", "p_param", "b_alpha", "c_gamma"]  # as PyTorch 2.13
+    for form in (program, program.run_decompositions()):
+        assert [x.tolist() for x in form.module()(*given)] == [[2.0, 2.0], [1.0, 1.0], [15.0, 15.0]]
+
+
+class Fraction(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.item()
+
+
+def test_a_number_with_a_fraction_may_be_the_result():
+    assert torch.export.export(Fraction(), (torch.tensor([3.5]),)).module()(torch.tensor([2.5])) == 2.5
+
+
+class Related(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        a, b = x.tolist()
+        torch._check(a >= 0)
+        torch._check(b >= 0)
+        torch._check(a + b == y.size(0))
+        torch._check(a % 2 == 0)
+        torch._check(b != 3)
+        return y.sum() + a * b
+
+
+def test_what_relates_elements_and_sizes_is_checked_when_the_program_runs(tmp_path):
+    shapes = {"x": None, "y": {0: Dim("length", min=2)}}
+    program = torch.export.export(Related(), (torch.tensor([4, 6]), torch.ones(10)), dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "checked.pt2")
+    for form in (program, program.run_decompositions(), torch.export.load(tmp_path / "checked.pt2")):
+        run = form.module()
+        assert run(torch.tensor([4, 6]), torch.ones(10)) == 34 and run(torch.tensor([2, 5]), torch.ones(7)) == 17
+        for elements, length in (([4, 6], 11), ([3, 6], 9), ([4, 3], 7)):
+            with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+                run(torch.tensor(elements), torch.ones(length))

@@ -11,7 +11,7 @@ from rushlight._export.verifier import ATenDialectVerifier
 from rushlight._functorch.functional_graphs import functionalized
 from rushlight._interface.sizes import Undecided, is_symbolic
 from rushlight._subclasses.fake_tensor import FakeTensorMode
-from rushlight.export._assertions import assert_bounds
+from rushlight.export._assertions import CONDITIONS, assert_bounds, is_bound
 from rushlight.export._control import ControlFlowMode
 from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
 from rushlight.export._preserved import leaves_returned, renamed_calls
@@ -113,10 +113,27 @@ class _Again(Interpreter):
     def __init__(self, module: Any, mode: _Rules) -> None:
         super().__init__(module)
         self.mode = mode
+        self.numbers: dict[Node, Any] = {}  # node -> its symbolic number
 
     def run_node(self, n: Node) -> Any:
         self.mode.source = n
-        return super().run_node(n)
+        if n.target is rushlight.ops.aten._assert_scalar.default and isinstance(n.args[0], Node):
+            if not is_bound(n.args[0].meta.get("val")):
+                given = self._copied(n.args[0]), *n.args[1:]
+                self.mode.graph.create_node("call_function", n.target, given, {}).meta["val"] = None
+        made = super().run_node(n)
+        if is_symbolic(made):
+            self.numbers[n] = made
+        return made
+
+    def _copied(self, node: Node) -> Any:
+        """A condition as it was asked: what is known of its sizes by now would leave nothing to check."""
+        if node.op != "call_function" or node.target not in CONDITIONS:
+            return self.mode.node_of(self.numbers[node])
+        args = tuple([self._copied(a) if isinstance(a, Node) else a for a in node.args])
+        made = self.mode.graph.create_node("call_function", node.target, args, {})
+        made.meta["val"] = node.meta["val"]
+        return made
 
 
 class _Rules(ControlFlowMode):
@@ -126,7 +143,9 @@ class _Rules(ControlFlowMode):
     whole = False  # whether composites stay that have no rule and cannot alias their arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._opname == "_assert_scalar":  # what it requires is asserted again, of the sizes of this graph
+        if (
+            func._opname == "_assert_scalar"
+        ):  # bounds are asserted again, of the sizes of this graph; others were copied
             if isinstance(args[0], Undecided):
                 args[0].require()
             return None

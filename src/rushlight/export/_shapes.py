@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rushlight._dynamo.exc import UserError, UserErrorType
-from rushlight._interface.sizes import MOST, Integer, Terms, apart, asked_by_operator, names_in
+from rushlight._interface.sizes import MOST, Integer, Terms, Undecided, apart, asked_by_operator, names_in
+from rushlight.export._assertions import is_bound
 from rushlight.export._guards import computed, holds
 from rushlight.export.dynamic_shapes import Dim, LeafSpec, _DerivedDim, _DimHint, _DimHintType, finite
 from rushlight.fx.experimental.symbolic_shapes import ConstraintViolationError, ShapeEnv
@@ -32,6 +33,9 @@ class ExportShapeEnv(ShapeEnv):
     def __init__(self) -> None:
         super().__init__(duck_shape=False)
         self.replacements: dict[int, Terms] = {}  # atom -> what it equals
+        self.asserting: Callable[[Undecided], None] | None = (
+            None  # who is told of conditions on sizes that elements tell
+        )
 
     # ***** equalities *****
 
@@ -50,6 +54,10 @@ class ExportShapeEnv(ShapeEnv):
 
     def require(self, difference: Integer, wanted: str, held: bool) -> None:
         """As in the base; see `sign`."""
+        if self.asserting is not None and self.is_unknown(difference.terms):
+            condition = Undecided(difference, wanted, held)
+            if not is_bound(condition):
+                self.asserting(condition)  # before it is known: then nothing would be left to check
         super().require(difference, wanted, held)
         if wanted == "==" and held:
             self._replace(difference.terms)
@@ -401,7 +409,7 @@ class InputSizes:
 
     def failing(self) -> list[str]:
         """Conditions that do not hold for all sizes that were promised; tried on sizes from the whole range."""
-        conditions = [c for c in self.env.conditions() if self._named_in(c)]
+        conditions = [c for c in self.env.conditions() if self._named_in(c) and self._is_known(c)]
         if not conditions:
             return []
         wrong: dict[str, None] = {}
@@ -441,19 +449,29 @@ class InputSizes:
                 c * math.prod(values.get(self.env._names[a], self.env.values[a]) for a in atoms) for atoms, c in terms
             )
         for name, text in self.env._lines.items():
-            values[name] = computed(text, values)
+            if self._is_known(text):
+                values[name] = computed(text, values)
         return values
 
-    def _named_in(self, condition: str) -> list[DimOfInput]:
-        """The dims with names that a condition depends on."""
+    def _is_known(self, formula: str) -> bool:
+        """Whether sizes of inputs tell a formula: none that only elements tell stands in it."""
+        return self._free_in(formula).isdisjoint(self.env.unbacked_names)
+
+    def _free_in(self, formula: str) -> set[str]:
+        """The symbols that a formula depends on."""
         free: set[str] = set()
-        wanted = [condition]
+        wanted = [formula]
         while wanted:
             for name in names_in(wanted.pop()):
                 if name in self.env._lines:
                     wanted.append(self.env._lines[name])
                 else:
                     free.add(name)
+        return free
+
+    def _named_in(self, condition: str) -> list[DimOfInput]:
+        """The dims with names that a condition depends on."""
+        free = self._free_in(condition)
         return [
             d
             for d in self.dims
@@ -492,8 +510,9 @@ class InputSizes:
             if isinstance(number, Integer) and number.node.expr not in found and self._constant(number) is None:
                 found[number.node.expr] = self.env.bounds_of(number.terms)
         for name in self.env.unbacked_names:
-            terms = self.env.symbols[self.env._symbol_names.index(name)].terms
-            found.setdefault(self.env.symbols[self.env._symbol_names.index(name)].node.expr, self.env.bounds_of(terms))
+            if name in self.env._symbol_names:  # a number with a fraction has no bounds
+                symbol = self.env.symbols[self.env._symbol_names.index(name)]
+                found.setdefault(symbol.node.expr, self.env.bounds_of(symbol.terms))
         return found
 
 

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import rushlight
@@ -16,7 +17,7 @@ from rushlight import SymBool, SymFloat, SymInt, Tensor, compiler
 from rushlight._dynamo.exc import UserError, UserErrorType
 from rushlight._functorch.functional_graphs import is_number
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from rushlight.export._assertions import assert_bounds
+from rushlight.export._assertions import assert_bounds, assert_required
 from rushlight.export._control import ControlFlowMode, grad_parts
 from rushlight.export._names import identifier, keyword_free
 from rushlight.export._preserved import PreservedCalls
@@ -158,6 +159,7 @@ class ExportMode(ControlFlowMode):
         spot = whole.inserting_before(self.spot) if self.spot is not None else contextlib.nullcontext()
         with spot:
             node = whole.placeholder(f"c_{identifier(name)}")
+        node.target = node.name  # another one where an argument is called so
         fake = self.fake_mode.from_tensor(value, static_shapes=True)
         node.meta["val"] = fake
         self.constants[id(given)] = node  # type: ignore[assignment]
@@ -421,7 +423,9 @@ def trace_module(module: Module, leaves: list[LeafSpec], in_spec: TreeSpec, pres
     given, named = tree_unflatten(flat, in_spec)
     swapped = _Swapped(module, values, mode)
     with _exporting(), swapped, fake_mode, mode, mode.watching():
+        env.asserting = partial(assert_required, mode)
         out = _RUN(module, given, named)
+        env.asserting = None
         results, out_spec = tree_flatten(out)
         _copy_assigned(mode, module, state, values)
         graph.output(tuple([_result(mode, value) for value in results]))
@@ -475,7 +479,12 @@ def _user_inputs(mode: ExportMode, leaves: list[LeafSpec], sizes: InputSizes, in
         taken = {n.name for n in mode.graph.nodes}
         node = mode.graph.placeholder(name)
         if node.name != name and (name in taken or keyword_free(name)):
-            node.name = next(n for n in (name, *[f"{name}_{k}" for k in range(1, len(taken) + 2)]) if n not in taken)
+            made = next(n for n in (name, *[f"{name}_{k}" for k in range(1, len(taken) + 2)]) if n not in taken)
+            held = next((i.node for i in inputs if i.node.name == name and i.kind in ("parameter", "buffer")), None)
+            if held is not None:  # arguments keep their names
+                held.name = held.target = made
+                made = name
+            node.name = made
         node.target = node.name
         mode.spot = mode.spot or node
         value = leaf.value
