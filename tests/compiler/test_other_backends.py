@@ -383,3 +383,26 @@ def test_a_backward_that_writes_breaks_where_the_function_is_applied() -> None:
     assert [*torch._dynamo.utils.counters["graph_break"]] == ["the backward of the program changes a tensor in place"]
     with pytest.raises(torch._dynamo.exc.Unsupported, match="changes a tensor in place"):
         torch.compile(go, fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize(
+    "decorator",
+    [torch.autocast("cpu", dtype=torch.bfloat16), torch.profiler.record_function("inner"), torch.no_grad(), torch._dynamo.disable],
+)  # fmt: skip
+def test_functions_of_the_program_that_are_decorated_in_it(decorator: Any, breaks: bool, backend: str) -> None:
+    def program(x: Any) -> Any:
+        runs: list[int] = []
+
+        def inner(a: Any) -> Any:
+            runs.append(1)
+            return torch.mm(a, a).sin() * len(runs)
+
+        decorated = decorator(inner)
+        if breaks:
+            torch._dynamo.graph_break()
+        return decorated(x).float() * 2 + torch.mm(x, x)
+
+    x = torch.rand(3, 3)
+    assert torch.equal(torch.compile(program, backend=backend)(x), program(x))

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 from rushlight._engine.dispatch.lower import plain_number
 from rushlight._types.symbols import as_double, is_symbolic, truncated
 
-__all__ = ["Followed", "call", "entry", "followed", "length", "opened", "real_arguments"]
+__all__ = ["Followed", "call", "entry", "followed", "length", "opened", "real_arguments", "runs_followed"]
 
 # Of the standard library, what is followed although it is not the user's.
 _FOLLOWED = frozenset((
@@ -309,6 +309,19 @@ def _contents(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # empty
         return None
+
+
+def runs_followed(function: Any) -> bool:
+    """Whether a function of ours closes over one that is followed, as a decorated function does."""
+    waiting, seen = [function], set[int]()
+    while waiting:
+        held = waiting.pop()
+        if type(held) is Followed:
+            return True
+        if isinstance(held, types.FunctionType) and id(held) not in seen and is_leaf(held):
+            seen.add(id(held))
+            waiting += [_contents(cell) for cell in held.__closure__ or ()]
+    return False
 
 
 def _partial(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

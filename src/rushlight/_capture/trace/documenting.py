@@ -16,6 +16,7 @@ from typing import Any
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.recording.dynamic.sizes import MOST
 from rushlight._capture.recording.element_numbers import ElementNumber
+from rushlight._capture.trace.calls import runs_followed
 from rushlight._capture.trace.document import Document, Part
 from rushlight._capture.trace.guards.sources import Source
 from rushlight._capture.trace.outside import ABSENT, Lazy, is_plain
@@ -320,8 +321,10 @@ class DocumentingTracer(Tracer):
             self.numbered.add(id(result))
 
     def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """A function of ours has run as it is."""
-        if not str(getattr(function, "__module__", "")).startswith(_NO_NODES):
+        """A function of ours has run as it is; what it followed has nodes of its own."""
+        if runs_followed(function):
+            self.note_mode()
+        elif not str(getattr(function, "__module__", "")).startswith(_NO_NODES):
             self.note_call(function, args, kwargs, result)
 
     def before_uses(self, tensors: Any) -> Any:
