@@ -65,6 +65,7 @@ class Document:
         self.calls: list[CallRecord] = []
         self.numbers: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = []  # symbolic ones, as they were computed
         self.known: set[int] = set()  # identities of inputs, and of what calls gave
+        self.given: set[int] = set()  # identities of what functions are given that are parts of it
         self.required: list[Any] = []  # conditions on sizes without a value that the program requires
 
     def _add(self, record: CallRecord) -> None:

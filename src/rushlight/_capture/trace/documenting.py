@@ -537,7 +537,7 @@ class DocumentingTracer(Tracer):
         """As in the base; a leaf that wants a gradient is made between two graphs, which may be traced ahead of time."""
         if (
             isinstance(made, Tensor) and made._rg and made._node is None and made._base is None  # views under no_grad are none
-            and id(made) not in self.outside.tensors and not self.stands_in and id(made) not in self.document.known
+            and id(made) not in self.outside.tensors and not self.stands_in and id(made) not in self.document.given
         ):  # fmt: skip
             raise Break("makes a leaf that wants a gradient, in a graph for another backend")
         return super().noted(made)

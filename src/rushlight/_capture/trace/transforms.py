@@ -123,9 +123,11 @@ class _Body:
         tracer = self.tracer
         enabled, tracer.grad_enabled = tracer.grad_enabled, bool(STATE.word & GRAD)  # the transform sets it by itself
         try:
+            outside = tracer.document.given
             with tracer.documented() as document:
                 given = _taken_apart((args, kwargs))[0]
                 document.known = {*document.known, *map(id, given)}
+                document.given = {*outside, *map(id, given)}
                 found = tracer.nested(self.function, args, kwargs)
                 tensors, nested = _taken_apart(found)
                 tracer.use(tensors)
