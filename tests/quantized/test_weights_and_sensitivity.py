@@ -34,6 +34,22 @@ def test_weights_of_few_bits(bits: int, least: float) -> None:
     assert torch.equal(other(x), made(x))
 
 
+def test_ranges_of_four_bits_are_fitted() -> None:
+    """Less is lost than where the least and the largest number of a group become 0 and 15; equal numbers are kept."""
+    w = np.random.default_rng(3).normal(size=(32, 256)).astype(np.float32)
+    w[0, :128], w[1, :128] = 0.0, 3.0
+    layer = torch.nn.Linear(256, 32, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(w))
+        found = WeightOnlyLinear.from_float(layer, 4)(torch.eye(256)).numpy().T
+    groups = w.reshape(32, 2, 128)
+    low = groups.min(2, keepdims=True)
+    step = np.maximum((groups.max(2, keepdims=True) - low) / 15, 1e-12)
+    plain = (np.rint((groups - low) / step) * step + low).reshape(w.shape)
+    assert ((found - w) ** 2).sum() < 0.92 * ((plain - w) ** 2).sum()
+    np.testing.assert_allclose(found[:2, :128], w[:2, :128], atol=1e-6)
+
+
 def test_groups_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="groups of 32"):
         WeightOnlyLinear(48, 16, bits=4, group_size=32)
