@@ -14,10 +14,10 @@ from rushlight.jit.runtime.constants import number_of
 from rushlight.jit.runtime.containers import ScriptDict, ScriptList
 from rushlight.jit.runtime.objects import enum_class, is_instance, tuple_class, type_of_object
 
-__all__ = ["Binder", "Misfit", "converter"]
+__all__ = ["Binder", "ArgumentMismatch", "converter"]
 
 
-class Misfit(TypeError):
+class ArgumentMismatch(TypeError):
     """A Python value that is not of a type."""
 
 
@@ -26,14 +26,14 @@ def _number(kind: type, accepted: tuple[type, ...]) -> Callable[[Any], Any]:
         if type(value) is kind:
             return value
         if isinstance(value, bool) and kind is not bool and bool not in accepted:
-            raise Misfit
+            raise ArgumentMismatch
         if isinstance(value, accepted):
             return kind(value)
         if kind is int and hasattr(value, "__index__") and not isinstance(value, (bool, rushlight.Tensor)):
             return int(value)
         if kind is float and hasattr(value, "__float__") and not isinstance(value, (str, rushlight.Tensor)):
             return float(value)
-        raise Misfit
+        raise ArgumentMismatch
 
     return convert
 
@@ -44,21 +44,21 @@ def _int(value: Any) -> int:
     if isinstance(value, (rushlight.dtype, rushlight.layout, rushlight.memory_format)):
         return number_of(value)
     if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, rushlight.Tensor):
-        raise Misfit
+        raise ArgumentMismatch
     return int(value)
 
 
 def _tensor(value: Any) -> Any:
     if isinstance(value, rushlight.Tensor):
         return value
-    raise Misfit
+    raise ArgumentMismatch
 
 
 def _instance(*classes: type) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, classes):
             return value
-        raise Misfit
+        raise ArgumentMismatch
 
     return convert
 
@@ -66,22 +66,22 @@ def _instance(*classes: type) -> Callable[[Any], Any]:
 def _device(value: Any) -> Any:
     if isinstance(value, (str, rushlight.device)):
         return rushlight.device(value)
-    raise Misfit
+    raise ArgumentMismatch
 
 
 def _none(value: Any) -> None:
     if value is not None:
-        raise Misfit
+        raise ArgumentMismatch
 
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, (int, float, complex)):
         return value
-    raise Misfit
+    raise ArgumentMismatch
 
 
 def converter(kind: Type) -> Callable[[Any], Any]:
-    """What turns a Python value into one of a type; it raises Misfit for others."""
+    """What turns a Python value into one of a type; it raises ArgumentMismatch for others."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple
@@ -120,7 +120,7 @@ def _member(kind: Type) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if is_instance(value, [kind]):
             return value
-        raise Misfit
+        raise ArgumentMismatch
 
     return convert
 
@@ -130,7 +130,7 @@ def _list_converter(inner: Callable[[Any], Any], kind: Type) -> Callable[[Any], 
         if isinstance(value, ScriptList) and value.element_type == kind:
             return value  # the function changes the caller's list
         if isinstance(value, (str, dict, rushlight.Tensor)) or not hasattr(value, "__iter__"):
-            raise Misfit
+            raise ArgumentMismatch
         return [inner(v) for v in value]
 
     return convert
@@ -141,7 +141,7 @@ def _dict_converter(key: Callable[[Any], Any], held: Callable[[Any], Any], kind:
         if isinstance(value, ScriptDict) and value.item_type == kind:
             return value  # the function changes the caller's dict
         if not isinstance(value, dict):
-            raise Misfit
+            raise ArgumentMismatch
         return {key(k): held(v) for k, v in value.items()}
 
     return convert
@@ -150,7 +150,7 @@ def _dict_converter(key: Callable[[Any], Any], held: Callable[[Any], Any], kind:
 def _tuple_converter(inner: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if not isinstance(value, (tuple, list)) or len(value) != len(inner):
-            raise Misfit
+            raise ArgumentMismatch
         return tuple([f(v) for f, v in zip(inner, value, strict=True)])
 
     return convert
@@ -161,7 +161,7 @@ def _named_converter(kind: T.NamedTupleType) -> Callable[[Any], Any]:
 
     def convert(value: Any) -> Any:
         if not isinstance(value, tuple) or len(value) != len(inner):
-            raise Misfit
+            raise ArgumentMismatch
         return make(*[f(v) for f, v in zip(inner, value, strict=True)])
 
     return convert
@@ -171,7 +171,7 @@ def _class_converter(kind: T.ClassType) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if type_of_object(value) is kind or kind.python is not None and isinstance(value, kind.python):
             return value
-        raise Misfit
+        raise ArgumentMismatch
 
     return convert
 
@@ -189,7 +189,7 @@ class Binder:
         if len(args) == len(self.converters) and not kwargs:
             try:
                 return [f(v) for f, v in zip(self.converters, args, strict=True)]
-            except Misfit:
+            except ArgumentMismatch:
                 pass
         if len(args) > len(self.arguments):
             raise RuntimeError(
@@ -215,7 +215,7 @@ class Binder:
                 )
             try:
                 values.append(self.converters[place](value))
-            except Misfit:
+            except ArgumentMismatch:
                 raise RuntimeError(self._wrong(argument, value, place)) from None
         if left:
             raise RuntimeError(

@@ -10,7 +10,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import LazyModule
 from rushlight.jit import _TRACING
-from rushlight.jit.arguments import Binder, Misfit, converter
+from rushlight.jit.arguments import ArgumentMismatch, Binder, converter
 from rushlight.jit.errors import raise_from_graph
 from rushlight.jit.frontend.text import names_of_caller, text_functions
 from rushlight.jit.ir import types as T
@@ -276,7 +276,7 @@ class ScriptModule(Module):
         else:
             try:
                 self.__dict__[name] = converter(kind.attributes[name])(value)
-            except Misfit:
+            except ArgumentMismatch:
                 raise RuntimeError(
                     f"Could not cast attribute '{name}' to type {kind.attributes[name].annotation}: Unable to cast Python instance of type "
                     f"{type(value)} to it"

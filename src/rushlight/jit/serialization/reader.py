@@ -7,7 +7,7 @@ import os
 from pickle import UnpicklingError
 from typing import Any
 
-from rushlight.jit.arguments import Misfit, converter
+from rushlight.jit.arguments import ArgumentMismatch, converter
 from rushlight.jit.frontend.errors import CompileError, FrontendError
 from rushlight.jit.ir import types as T
 from rushlight.jit.modules import RecursiveScriptModule, wrap_module
@@ -190,7 +190,7 @@ def _typed(value: Any, kind: T.Type) -> Any:
         return value
     try:
         return converter(kind)(value)
-    except Misfit:
+    except ArgumentMismatch:
         raise RuntimeError(
             f"a value of the archive is not of type {kind.annotation} but {type(value).__name__}"
         ) from None
