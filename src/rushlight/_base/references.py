@@ -1,4 +1,4 @@
-"""What `sys.getrefcount` says of an object that nothing but a variable holds: 2, and 1 from CPython 3.14 on, where a variable
+"""`sys.getrefcount` of an object that only a variable holds: 2, and 1 from CPython 3.14 on, where a variable
 lends its reference to a call.
 """
 

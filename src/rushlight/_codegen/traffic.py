@@ -67,7 +67,7 @@ def traffic(kernel: Kernel, cache: int = 0) -> tuple[int, int]:
 
 
 def work_of(kernel: Kernel, policy: Policy) -> float:
-    """What a kernel computes, in the time that moving one element takes; what loops have in common counts once."""
+    """Arithmetic of a kernel, in units of moving one element; expressions shared by loops count once."""
 
     def walk(body: Sequence[Any], count: int) -> float:
         work, together = 0.0, Stage([])

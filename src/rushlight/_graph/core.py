@@ -106,7 +106,7 @@ class Value:
 
 
 class Reference(Value):
-    """What an effect changes, as it is between two effects: `kind` is "memory" or "stream".
+    """State that effects change, between two of them: `kind` is "memory" or "stream".
 
     Only primitives with effects take one (see `_prims.record.Effect`).  The one that replaces it gives the reference to
     use from then on.
@@ -260,7 +260,7 @@ class GraphBuilder:
         self._outputs.append(value)
 
     def latest(self, reference: Value) -> Value:
-        """What stands for a reference after the effects up to now."""
+        """The reference that replaces this one after the effects so far."""
         while reference in self._replaced:
             reference = self._replaced[reference]
         return reference

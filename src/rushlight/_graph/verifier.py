@@ -53,7 +53,7 @@ def verify(graph: Graph) -> None:
 
 
 def _check_references(node: Node, replaced: dict[Value, Node]) -> str:
-    """What is wrong with the references that a node takes and gives, or ""."""
+    """The fault in the references that a node takes and gives, or ""."""
     effect = node.prim.effect
     for i, value in enumerate(node.inputs):
         wanted = effect.reference if effect is not None and effect.takes_reference and i == 0 else ""
@@ -86,7 +86,7 @@ def _check_last(graph: Graph, replaced: dict[Value, Node]) -> None:
 
 
 def _check_node(node: Node, known: set[Value]) -> str:
-    """What is wrong with a node, or ""."""
+    """The fault of a node, or ""."""
     if (PRIMITIVES.get(node.prim.name) or EFFECTS.get(node.prim.name)) is not node.prim:
         return "is not in the table of primitives"
     for i, value in enumerate(node.inputs):

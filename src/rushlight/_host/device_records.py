@@ -1,4 +1,4 @@
-"""What the host asks of a device's native half: functions by their addresses, and the words with which a kernel is
+"""Interface between the host and a device's native half: functions by address, and the words with which a kernel is
 launched.
 
 The host allocates the results of a call and starts its kernels through these alone, and never reads or writes a
@@ -39,7 +39,7 @@ HEADER = 8  # words before bufs, which the device uses as it likes
 
 
 class NativeDevice:
-    """What native plans need of a device.  A backend has one where calls can run without Python, and none (None) where
+    """A device, as native plans use it.  A backend has one where calls can run without Python, and none (None) where
     they cannot.
 
     `functions` is the address of a record DEVICE; `readers` has for each dtype's name the address of a `ptr(ptr)` that

@@ -669,7 +669,7 @@ def item_plan(self, args, flagged, names):
 
 @native("ptr(ptr, ptr, i64)", inline=True)
 def at_slot(slots, constants, place):
-    """What is in a slot, or, below zero, among the constants (borrowed)."""
+    """The object in a slot or, below zero, among the constants (borrowed)."""
     return slots.ptr[place] if place >= 0 else constants.ptr[-1 - place]
 
 

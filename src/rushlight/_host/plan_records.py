@@ -181,7 +181,7 @@ _TAGS = {record: 0x504C0000 + number for number, record in enumerate(KINDS)}
 
 
 def tag_of(record: Record) -> int:
-    """What the tables of a kind of plan begin with."""
+    """The tag at the beginning of tables of this record."""
     return _TAGS[record]
 
 

@@ -1,4 +1,4 @@
-"""What a native function is compiled with: its values, types and casts, blocks and jumps, and errors that show the
+"""Emitter of a native function: values, types and casts, blocks and jumps, and errors that show the
 user's line.
 """
 

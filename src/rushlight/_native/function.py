@@ -62,7 +62,7 @@ class NativeFunction:
                 continue
 
     def own_parts(self) -> tuple[bytes, list[NativeFunction]]:
-        """What decides the function's own machine code, and the functions it calls; needs no parsing."""
+        """The inputs to this function's own machine code, and the functions that it calls; needs no parsing."""
         code = self.python.__code__
         parts: list[Any] = [
             self.symbol, self.signature.text, self.inline, code.co_code, code.co_consts, code.co_varnames, code.co_names,

@@ -1,4 +1,4 @@
-"""What native functions can call besides each other: memory, atomics, bit tricks and machine instructions."""
+"""Intrinsics of the native language: memory, atomics, bit tricks and machine instructions."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _Process:
 
     @property
     def compiler(self) -> llvm_compiler.ObjectCompiler:
-        """What compiles in this process."""
+        """The compiler of this process, made on first use."""
         if self._compiler is None:
             _initialize()
             self._compiler = llvm_compiler.ObjectCompiler(llvm, *self.processor())
@@ -87,7 +87,7 @@ class _Process:
         return self._linker
 
 
-# What is told of each object that is loaded, if anybody asks: (image, object code, names, imports).
+# Listeners called for each loaded object with (image, object code, names, imports).
 RECORD: list[Callable[[Any, bytes, Iterable[str], Mapping[str, int]], None]] = []
 
 _COMPILERS: dict[str, _Process] = {}

@@ -24,7 +24,7 @@ else:
 
 __all__ = ["ANSWER", "FAILED", "LEVELS", "OPT_LEVELS", "READY", "REQUEST", "ObjectCompiler", "seal"]
 
-# What is done to the text before instruction selection (which costs some 2.5 ms, whatever the level):
+# Passes that run before instruction selection (which costs some 2.5 ms at every level):
 #   none    nothing
 #   quick   SROA, instcombine, simplifycfg: for text that is already as it should be (0.3 ms)
 #   kernel  LLVM's O1 pipeline (early CSE, LICM, instcombine): for loop nests written with explicit vector types; its

@@ -44,8 +44,8 @@ class MissingSymbol(RuntimeError):
 
 
 class _Machine(Protocol):
-    """What differs between processors. Each symbol that is reached through a slot has 16 bytes: its address, and code
-    that jumps there.
+    """Processor-specific parts of the loader. Each symbol that is reached through a slot has 16 bytes: its address, and
+    code that jumps there.
     """
 
     def stub(self, address: int) -> bytes:
@@ -57,7 +57,7 @@ class _Machine(Protocol):
         ...
 
     def target(self, kind: int, slot: int) -> int:
-        """What such a relocation refers to: a call to the slot's code, anything else to the slot."""
+        """The target of a relocation of this kind: the slot's code for calls, else the slot."""
         ...
 
     def relocate(self, image: bytearray, place: int, kind: int, at: int, value: int) -> None:

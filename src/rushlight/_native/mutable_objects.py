@@ -50,7 +50,7 @@ FUNCTION_PLACES = {"__globals__": 16, "__code__": 48, "__defaults__": 56, "__kwd
 BOUND_PLACES: dict[type, dict[str, int]] = {
     types.MethodType: {"__func__": 16, "__self__": 24}, types.BuiltinFunctionType: {"__self__": 24},
 }  # fmt: skip
-"""What bound methods hold as long as they live."""
+"""Objects that a bound method holds as long as it lives."""
 _MANAGED_DICT, _MANAGED_PLACE, _TYPE_DICT = 1 << 4, -24, 264
 _VALUES_PLACE = (
     -32

@@ -151,7 +151,7 @@ class SharedLibrary:
     def _reference(
         self, read: ObjectFile, number: int, symbol: int, pieces: Mapping[int, _Piece], references: Mapping[str, str]
     ) -> tuple[str, int]:
-        """What a symbol of an object is to the library, and bytes from there."""
+        """The library's name for a symbol of an object, and an offset in bytes from there."""
         _, section, value = read.symbols[symbol]
         if section in pieces:
             return f"{number}#{section}", value

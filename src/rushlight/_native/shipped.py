@@ -42,7 +42,7 @@ _MOST = 1 << 20  # objects; a table that claims more is damaged
 
 
 def fingerprint_of(level: Level, llvm: bytes) -> bytes:
-    """What an object of a pack depends on besides its parts: the generic machine, and the digest of LLVM's version."""
+    """Dependencies of a pack's objects besides their parts: the generic machine, and the digest of LLVM's version."""
     flags = " ".join(sorted(level.flags))
     return digest(f"pack {level.arch}/{level.name}/{level.vector_bytes}/{level.features}/{flags}".encode() + llvm)
 

@@ -44,7 +44,7 @@ def generator_files() -> tuple[str, ...]:
 
 
 def sources_state(names: tuple[str, ...]) -> str:
-    """What the file system says about these files: equal texts stand for equal contents on this machine."""
+    """File-system state of these files: equal texts stand for equal contents on this machine."""
     return "\n".join([f"{name} {_state(name)}" for name in names])
 
 

@@ -1,4 +1,4 @@
-"""What machine the CPU kernels are made for: triple, features, vector width, caches, cores.
+"""The machine that CPU kernels are compiled for: triple, features, vector width, caches, cores.
 
 Nothing here loads LLVM: warm starts compare the fingerprint of the machine with that of the cached object files.
 """

@@ -28,7 +28,7 @@ FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
 
 
 class Costs(Protocol):
-    """What compiling a graph says about it: kernels, bytes that they move, and in which orders they add."""
+    """Costs of a compiled graph: kernels, bytes that they move, and the orders in which they add."""
 
     @property
     def kernels(self) -> int: ...
@@ -56,8 +56,8 @@ class Known(NamedTuple):
 
 
 class Cluster:
-    """Calls that are computed together.  `unit` is the joined graph; `parts` are the numbers of the calls.  `stored` are
-    results that nobody else reads, kept because several loops of the cluster do.
+    """Calls that are computed together.  `unit` is the joined graph; `parts` are the numbers of the calls.  `stored`
+    are results that nobody else reads, kept because several loops of the cluster do.
     """
 
     __slots__ = ("before", "kind", "number", "parts", "stored", "unit")
@@ -295,7 +295,7 @@ class _Clustering:
         return False, "sums would be added in another order", None
 
     def costs_of(self, cluster: Cluster) -> Costs | None:
-        """What a cluster costs by itself; of one without loops that is known."""
+        """Costs of one cluster alone; computed without compiling where it has no loops."""
         if cluster.kind != MAP:
             return self.costs(cluster.unit)
         arrays = [
@@ -362,7 +362,7 @@ def _lanes_of(orders: Sequence[Any]) -> tuple[int, int] | None:
 
 
 def kind_of(graph: Graph) -> str:
-    """What a call is made of: loops that must stay as they are, routines of the library, reductions, or elements alone."""
+    """The class of a call: loops that must stay as they are, library routines, reductions, or pointwise work alone."""
     heavy = 0
     rows = False
     for node in graph.nodes:
@@ -440,7 +440,7 @@ class _Wiring:
 
     @property
     def key(self) -> Any:
-        """What wirings that lead to one graph have in common."""
+        """A key that is equal for wirings that lead to one graph."""
         rows = [
             tuple(
                 [

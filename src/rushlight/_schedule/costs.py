@@ -17,7 +17,7 @@ __all__ = ["Facts", "facts_of", "part_size"]
 
 
 class Facts:
-    """What a set of expressions uses: index expressions, memory accesses, and how expensive an element is."""
+    """Resources of a set of expressions: index expressions, memory accesses, and the cost of an element."""
 
     def __init__(self) -> None:
         self.indices: dict[Ix, None] = {}

@@ -33,7 +33,7 @@ class Recompute(NamedTuple):
     depth: int
     """Calls that are computed again one after another, at most."""
     small: int
-    """What is this much smaller than a result may live longer for it."""
+    """A buffer smaller than a result by this factor may live longer for it."""
 
 
 class Policy(NamedTuple):
@@ -138,12 +138,12 @@ class Policy(NamedTuple):
     """Whether reductions say where an element is among those that they reduce, for comparing the orders of sums."""
 
     def cost(self, primitive: str) -> float:
-        """What one element of a pointwise primitive costs."""
+        """Cost of one element of a pointwise primitive."""
         return self.costs.get(primitive, self.plain_cost)
 
 
 class Target(NamedTuple):
-    """What the schedule and the code generator must know of a machine."""
+    """The machine, as the schedule and the code generator see it."""
 
     vector_bytes: int
     l2_bytes: int

@@ -53,7 +53,7 @@ def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
 
 
 def _rule(node: Node, target: Target) -> Any:
-    """What replaces a node, or None."""
+    """The replacement rule of a node, or None."""
     name = node.prim.name
     if name == "operand" and node.params["call"] == ALONE:
         return None

@@ -145,7 +145,7 @@ def _of(operand: Operand, base: Value) -> Operand:
 
 
 class _Cut:
-    """What computes one result of a call, between its operands and other results that are there."""
+    """The nodes that compute one result of a call from its operands and from other results that exist."""
 
     def __init__(self, unit: Unit, place: int, is_there: Any) -> None:
         self.out = unit.graph.outputs[place]

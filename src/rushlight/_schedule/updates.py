@@ -1,8 +1,8 @@
 """Outputs that are an input with a part of it changed: only that part is computed and written.
 
 An in-place change of a view is, as a graph, an array as large as the whole memory: `select(mask, pad(part), x)`.  Where
-the output is written into the memory of `x`, everything outside the part is there already.  The same holds for a scatter
-into a transposed view of the memory.
+the output is written into the memory of `x`, everything outside the part is there already.  The same holds for a
+scatter into a transposed view of the memory.
 
     graph, places = narrowed(graph, layouts, {0: 2})      # output 0 is written into input 2
 """
@@ -139,7 +139,7 @@ class _Narrowing:
         return self.part(node, place) if name == "select" else None
 
     def part(self, node: Node, place: Place) -> tuple[Value, Place] | None:
-        """What is written by `select(mask, pad(part), x)`, where `x` is what lies there."""
+        """The part that `select(mask, pad(part), x)` writes over `x`, with its place."""
         inside, spread, x = node.inputs[0].node, node.inputs[1].node, node.inputs[2]
         if inside is None or spread is None or inside.prim.name != "pad" or spread.prim.name != "pad":
             return None

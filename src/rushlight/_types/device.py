@@ -171,7 +171,7 @@ META: Device = Device("meta")
 # The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
-# What stands for a device in this thread, once a module that records programs is loaded.
+# The stand-in for a device in this thread, set when a module that records programs is loaded.
 _stand_in: Callable[[Device], Device] | None = None
 
 

@@ -160,7 +160,7 @@ class ShapeEnv:
         return "+".join(parts) or "0"
 
     def said(self, number: Integer | Real) -> Any:
-        """What a symbolic number is as text: its value, which is recorded."""
+        """A symbolic number for printing: its value, recorded as a guard."""
         return number.pin()
 
     def is_read_as_text(self) -> bool:

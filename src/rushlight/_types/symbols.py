@@ -168,7 +168,7 @@ class Integer(_Ordered):
 
     @property
     def node(self) -> Any:
-        """What the number's `ShapeEnv` tells programs of it."""
+        """The node of this number, as its `ShapeEnv` shows it to programs."""
         return self.shape_env.node_of(self)
 
     def __reduce__(self) -> Any:
@@ -506,7 +506,7 @@ class Real(_Ordered):
 
     @property
     def node(self) -> Any:
-        """What the number's `ShapeEnv` tells programs of it."""
+        """The node of this number, as its `ShapeEnv` shows it to programs."""
         return self.shape_env.node_of(self)
 
     def __hash__(self) -> int:

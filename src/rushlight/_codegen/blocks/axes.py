@@ -1,4 +1,4 @@
-"""What is known of the integers, masks and addresses of tiles, dim by dim: runs that step by one, runs that are equal,
+"""Facts about the integers, masks and addresses of tiles, dim by dim: runs that step by one, runs that are equal,
 and numbers that divide them.  Emitters turn accesses to neighbours into vector accesses by it.
 
 >>> from rushlight._codegen.blocks import BlockBuilder, Pointer, Tile
@@ -43,17 +43,17 @@ class Axes(NamedTuple):
 
     @property
     def divisor(self) -> int:
-        """What divides every element."""
+        """A divisor of every element."""
         return max((m for c, m in zip(self.contiguous, self.multiple, strict=True) if c == 1), default=1)
 
     def meet(self, other: Axes) -> Axes:
-        """What holds of either."""
+        """Facts that hold for both."""
         runs = tuple(map(gcd, self.contiguous, other.contiguous))
         multiple = tuple(gcd(self.begins(d, run), other.begins(d, run)) for d, run in enumerate(runs))
         return Axes(runs, multiple, tuple(map(gcd, self.constant, other.constant)))
 
     def begins(self, dim: int, run: int) -> int:
-        """What divides the first of every run of `run` elements along a dim."""
+        """A divisor of the first element of every run of `run` elements along a dim."""
         contiguous, multiple = self.contiguous[dim], self.multiple[dim]
         return multiple if contiguous <= run else gcd(multiple, run)
 
@@ -64,7 +64,7 @@ def is_uniform(value: Value, known: Mapping[Value, Axes]) -> bool:
 
 
 def axes_of(kernel: Kernel) -> dict[Value, Axes]:
-    """What is known of every value of a kernel."""
+    """Facts about every value of a kernel."""
     found = _Analysis()
     for i, param in enumerate(kernel.params):
         found.known[param] = _scalar(kernel.divisible.get(i, 1))
@@ -107,7 +107,7 @@ class _Analysis:
                 self.known.update((v, _nothing(v.type)) for v in op.results)
 
     def loop(self, op: Op) -> None:
-        """What holds before and after each turn: as much as at first, then less until it stays."""
+        """Record facts that hold before and after every iteration: a fixed point, weakened from the initial facts."""
         count = 3 if op.kind == "for" else 0
         carried = [self.known[v] for v in op.operands[count:]]
         first, last = op.regions[0], op.regions[-1]

@@ -181,7 +181,7 @@ class Term:
     # ***** memory *****
 
     def load(self, mask: Term | None = None, other: Any = None, **hints: Any) -> Term:
-        """What the pointers point to; `other` where the mask is false."""
+        """Load through the pointers; `other` where the mask is false."""
         b, element = self.b, self.value.type.element
         if mask is None:
             return Term(b, b.load(self.value, **hints))

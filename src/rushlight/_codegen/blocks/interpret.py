@@ -75,7 +75,7 @@ class Program:
         self.values: dict[Value, Any] = {}
 
     def region(self, region: Region, given: Sequence[Any]) -> list[Any]:
-        """What the region yields for its parameters."""
+        """Run the region with these parameters; return the values that it yields."""
         self.keep(region.params, given)
         for op in region.ops[:-1]:
             try:

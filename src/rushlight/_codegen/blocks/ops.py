@@ -1,8 +1,8 @@
 """The operations of the block IR: one record each, with its meaning and the rule for the types of its results.
 
-`OPS[kind].infer(types, attributes, regions)` gives the types of the results, and raises `BlockError` for operands that do
-not fit.  The builder and the verifier ask the same rules.  Operations are strict, as primitives are: equal shapes, no
-broadcasting, no promotion.
+`OPS[kind].infer(types, attributes, regions)` gives the types of the results, and raises `BlockError` for operands that
+do not fit.  The builder and the verifier ask the same rules.  Operations are strict, as primitives are: equal shapes,
+no broadcasting, no promotion.
 
 Pointwise arithmetic is the primitives' own (`_prims`): `pointwise` names one, and the primitive's record says what it
 means; `_codegen.scalar` lowers it on every device.
@@ -31,7 +31,9 @@ class BlockError(ValueError):
 
 
 class OpRecord(NamedTuple):
-    """What an operation means, and the types of its results.  `effect`: it may not be removed or moved over others."""
+    """The meaning of an operation, and the rule for the types of its results.  `effect`: it may not be removed or moved
+    over others.
+    """
 
     kind: str
     doc: str

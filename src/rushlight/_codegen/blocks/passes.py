@@ -1,5 +1,5 @@
-"""Passes over block kernels: tiles of arrays by pointers, scalars pulled out of tiles, tiles that advance in loops made of scalars that do, common
-subexpressions, code that loops do not change, code that nobody uses.
+"""Passes over block kernels: tiles of arrays by pointers, scalars pulled out of tiles, tiles that advance in loops made
+of scalars that do, common subexpressions, code that loops do not change, code that nobody uses.
 
 `simplified(kernel)` runs all of them on a copy.  Loads stay where they are: memory may change.
 """
@@ -299,7 +299,7 @@ def _invariant(body: Region, loop: Op) -> list[Op]:
 
 
 def _needed(op: Op) -> Iterable[Value]:
-    """What an operation takes from around it."""
+    """Values that an operation reads from enclosing regions."""
     yield from op.operands
     for region in op.regions:
         own = set(region.params) | {v for inner in region.walk() for v in inner.results}

@@ -1,4 +1,4 @@
-"""What reductions and scans combine: the parts of a running result, where they begin, and how two become one.
+"""Combiners of reductions and scans: the parts of a running result, their initial values, and how two are merged.
 
 Part lists are [value], [real, imaginary] for complex numbers, and [value, position] for extremes with their positions.
 """

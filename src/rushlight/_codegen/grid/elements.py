@@ -315,7 +315,7 @@ class Elements:
 
 
 def combined_store(elements: Elements, combine: str, old: Value, value: Value, dtype: DType) -> Value:
-    """What a store that combines leaves in memory; of narrow dtypes rounded each time, as one addition after another."""
+    """The value that a combining store leaves in memory; narrow dtypes are rounded at every step."""
     value = elements.b.convert(value, dtype)
     return elements.apply(combine, old, value)
 

@@ -57,10 +57,10 @@ def row_shape(nest: Nest) -> RowShape:
 
 
 def elements_facts(nest: Nest) -> Facts:
-    """What decides along which axis the tiles of a nest are divided: the first of the largest accesses.
+    """Facts that choose the axis along which the tiles of a nest are divided: the first of the largest accesses.
 
-    Operations that are fused with a sum bring others.  The sum is taken in the order of a sum of their result, which lies
-    in memory as their first operand of its size does, so what is read once for a row or a column has no say.
+    Operations that are fused with a sum bring others.  The sum is taken in the order of a sum of their result, which
+    lies in memory as their first operand of its size does, so what is read once for a row or a column has no say.
     """
     inner, facts = [v for s in nest.stages for v in s.loops], facts_of(nest.stages)
     loops = [*nest.outer, *inner]  # an index may hold elements of other memory, too

@@ -1,9 +1,9 @@
 """The thread form: a block kernel divided among the threads of a GPU.
 
-Its values are registers: each thread of a block holds `count` of them, of one dtype; pointers are int64.  A uniform value
-is one register that is equal in all threads.  Control flow is structured and depends on uniform values only, so all threads
-of a block take the same way, and barriers may stand anywhere.  The text for the GPU and the twin for x86 are printed
-from this one form.
+Its values are registers: each thread of a block holds `count` of them, of one dtype; pointers are int64.  A uniform
+value is one register that is equal in all threads.  Control flow is structured and depends on uniform values only, so
+all threads of a block take the same way, and barriers may stand anywhere.  The text for the GPU and the twin for x86
+are printed from this one form.
 
 | operation | operands -> results; attributes |
 | --- | --- |
@@ -160,9 +160,9 @@ class Body:
 class ThreadKernel:
     """A kernel of the thread form: `body.params` are its arguments, uniform.
 
-    `pointers` holds the places of arguments that are addresses; `divisible` is as in the block IR; `shared` is the size of
-    its shared memory in bytes.  `maps` are the tensor maps that it takes behind its parameters, and `copiers` the warps that
-    it has beside `warps`, for the first body of its `roles`.
+    `pointers` holds the places of arguments that are addresses; `divisible` is as in the block IR; `shared` is the size
+    of its shared memory in bytes.  `maps` are the tensor maps that it takes behind its parameters, and `copiers` the
+    warps that it has beside `warps`, for the first body of its `roles`.
     """
 
     __slots__ = ("body", "copiers", "divisible", "line", "maps", "name", "pointers", "shared", "warps")
@@ -231,7 +231,9 @@ class ThreadBuilder:
 
     @contextmanager
     def outside(self, depth: int) -> Iterator[None]:
-        """Appends to the body in which `depth` are open: before what the inner ones belong to, which is not emitted yet."""
+        """Appends to the body in which `depth` are open: before what the inner ones belong to, which is not emitted
+        yet.
+        """
         inner = self.bodies[depth:], self._numbers[depth:]
         del self.bodies[depth:], self._numbers[depth:]
         try:
@@ -312,7 +314,7 @@ class ThreadBuilder:
 
 
 def print_format(instruction: Instruction) -> str:
-    """What `printf` is given for a `print`: the program's place, the indices, the number."""
+    """The `printf` format of a `print`: the program's place, the indices, the number."""
     indices = len(instruction.operands) - 2 if instruction.attributes["form"] else 0
     places = f" idx ({', '.join(['%d'] * indices)})" if indices else ""
     number = {"f": " %g", "d": " %lld", "x": " 0x%llx", "": ""}[instruction.attributes["form"]]

@@ -1,10 +1,12 @@
 """Which loops warpgroups can multiply (`wgmma`, sm_90a), and how their operands lie in shared memory.
 
-A `for` qualifies if it does nothing but one product of two tiles of arrays (`load_tile`) that are parameters of the kernel.
+A `for` qualifies if it does nothing but one product of two tiles of arrays (`load_tile`) that are parameters of the
+kernel.
 
-In a slot of shared memory a tile is a row of boxes, each with 128 bytes of the dim that is dense in memory; within a box the
-hardware's swizzle of 128 bytes tells where they lie.  `Side` says how the instruction finds a part of it: NVIDIA's "Parallel Thread
-Execution", section "Asynchronous Warpgroup Level Matrix Instructions", has the canonical layouts.
+In a slot of shared memory a tile is a row of boxes, each with 128 bytes of the dim that is dense in memory; within a
+box the hardware's swizzle of 128 bytes tells where they lie.  `Side` says how the instruction finds a part of it:
+NVIDIA's "Parallel Thread Execution", section "Asynchronous Warpgroup Level Matrix Instructions", has the canonical
+layouts.
 """
 
 from __future__ import annotations
@@ -74,8 +76,8 @@ _BY_DTYPES = {(form.a, form.b): form for form in GROUP_FORMS.values()}
 
 
 class Side(NamedTuple):
-    """Where an instruction finds an operand: bytes behind the slot, what each bit of the warpgroup's number adds to them, and
-    the fields of the descriptor; `dense_k`: neighbours along k lie side by side.
+    """Where an instruction finds an operand: bytes behind the slot, what each bit of the warpgroup's number adds to
+    them, and the fields of the descriptor; `dense_k`: neighbours along k lie side by side.
     """
 
     start: int
@@ -274,7 +276,7 @@ def _reachable(kernel: Kernel, access: TileAccess) -> bool:
 
 
 def tile_map(kernel: Kernel, source: TileSource) -> TileMap:
-    """What bulk copies of a source's boxes know of its array."""
+    """The description of a source's array for bulk copies of its boxes."""
     access, dtype = source.access, source.dtype
     shape = access.op.result.shape
 

@@ -1,9 +1,9 @@
 """Layouts: which thread holds which elements of a tile, and in which register.
 
 Sizes are powers of two, so the row-major number of an element is a string of bits, and so is a place (register, lane,
-warp).  A layout says for each bit of a place which bit of the element's number it is; NONE for lanes or warps that hold the
-same elements as others.  Blocked tiles, accumulators and operands of matrix instructions, results of reductions, and
-every reshaped or permuted form of these are such layouts.
+warp).  A layout says for each bit of a place which bit of the element's number it is; NONE for lanes or warps that hold
+the same elements as others.  Blocked tiles, accumulators and operands of matrix instructions, results of reductions,
+and every reshaped or permuted form of these are such layouts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
         return tuple(self.element(r) for r in range(self.size))
 
     def bases(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What each bit of lane and warp adds to the element's number."""
+        """The increment of the element's number for each bit of lane and warp."""
         return tuple(0 if b == NONE else 1 << b for b in self.lanes), tuple(
             0 if b == NONE else 1 << b for b in self.warps
         )

@@ -1,7 +1,7 @@
 """From the block IR to the thread form: each operation on tiles becomes operations on the registers of a thread.
 
-A tile may be wanted in several layouts.  `Lowering.value` gives it in one: as it was made, computed anew where it is free,
-or moved between threads (`exchange`).  A tile of one element is a uniform value.
+A tile may be wanted in several layouts.  `Lowering.value` gives it in one: as it was made, computed anew where it is
+free, or moved between threads (`exchange`).  A tile of one element is a uniform value.
 """
 
 from __future__ import annotations
@@ -210,7 +210,9 @@ class Lowering:
 
     @contextmanager
     def made_anew(self, values: Iterable[TileValue], mask: Value) -> Iterator[None]:
-        """Values that no thread gives to another: each loads and computes what it needs of them, where the mask is true."""
+        """Values that no thread gives to another: each loads and computes what it needs of them, where the mask is
+        true.
+        """
         before, self.anew = self.anew, dict.fromkeys(values, mask)
         try:
             yield
@@ -259,7 +261,7 @@ class Lowering:
         return self.b.emit("argument", [self.uniform(op.operands[0])], [kind], first=places[0], step=step).result
 
     def _same(self, op: Op, operands: list[Value]) -> Value:
-        """What SAME_SHAPE operations are on registers."""
+        """Lower a SAME_SHAPE operation to registers."""
         b, dtype = self.b, thread_dtype(op.results[0].type)
         if op.kind == "pointwise":
             return b.pointwise(op.attributes["prim"], *operands, dtype=dtype, params=op.attributes.get("params"))

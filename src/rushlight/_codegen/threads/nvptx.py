@@ -170,7 +170,7 @@ class NvptxPrinter:
         self.load_deferred()
 
     def load_deferred(self) -> None:
-        """What matrix loads have left for later, before memory changes or another block begins."""
+        """Emit deferred matrix loads, before memory changes or another block begins."""
         for value in self.deferred:
             self.values[value] = list(self.values[value])
         self.deferred.clear()

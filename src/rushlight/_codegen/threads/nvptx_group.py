@@ -25,7 +25,7 @@ def _asm(p: NvptxPrinter, text: str, constraints: str, *operands: str) -> None:
 
 
 def _first_thread(p: NvptxPrinter, number: Val, of: int, act: Callable[[], None]) -> None:
-    """What one thread alone does."""
+    """Let the thread with this number alone act."""
     do, after = p.new_label("one"), p.new_label("all")
     p.line(f"br i1 {number.eq(of)}, label %{do}, label %{after}")
     p.begin(do)

@@ -1,4 +1,5 @@
-"""Memory of the thread form as LLVM text for NVPTX: loads and stores of up to 16 bytes, predicates, atomics, shared memory.
+"""Memory of the thread form as LLVM text for NVPTX: loads and stores of up to 16 bytes, predicates, atomics, shared
+memory.
 
 Accesses without a mask are LLVM's own.  Those with one are inline assembly, because LLVM would branch around each; the
 value of `other` is tied to the result.
@@ -201,7 +202,7 @@ def combine_name(combine: str, dtype: DType) -> str:
 
 
 def _conditional(p: NvptxPrinter, mask: Val | None, type: str, effect: Callable[[], Val]) -> Val:
-    """What `effect` gives where the mask is true."""
+    """Emit `effect` under a mask."""
     if mask is None:
         return effect()
     entry, do, after = p.label, p.new_label("do"), p.new_label("done")

@@ -1,10 +1,11 @@
 """Loops whose matrix operands are copied to shared memory ahead of time, in the background.
 
-A load qualifies if it feeds a product, and if its addresses and mask can be computed without anything that the loop multiplies.
-Then the addresses of a later turn are computed from values carried along beside those of the loop, and a ring of `stages` tiles in
-shared memory holds what was copied.  Where addresses come from a table (pages of a pool) and the loop writes nothing, each thread
-loads what it needs of the table for the later turn.  Each turn waits for its tile, passes a barrier (all threads are done
-with the tile of the turn before, and see the copies of the others), and begins the copies of the turn `stages - 1` ahead.
+A load qualifies if it feeds a product, and if its addresses and mask can be computed without anything that the loop
+multiplies.  Then the addresses of a later turn are computed from values carried along beside those of the loop, and a
+ring of `stages` tiles in shared memory holds what was copied.  Where addresses come from a table (pages of a pool) and
+the loop writes nothing, each thread loads what it needs of the table for the later turn.  Each turn waits for its tile,
+passes a barrier (all threads are done with the tile of the turn before, and see the copies of the others), and begins
+the copies of the turn `stages - 1` ahead.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Staged:
 
 
 class Ahead(NamedTuple):
-    """What the addresses of later turns need: carried values, and values of the body that depend on loads of tables."""
+    """Values that the addresses of later iterations need: carried ones, and those of the body that depend on loads of
+    tables.
+    """
 
     carried: list[TileValue]
     tabled: set[TileValue]
@@ -203,8 +206,8 @@ def _staged(lo: Lowering, load: Op, layout: Layout, vector: int, reads: Sequence
 
 
 def keep(lo: Lowering, op: Op) -> None:
-    """Operands of products in a `for` that are made before it: where they take many registers they stay in shared memory,
-    from where each turn reads them.  Others move to registers before the loop.
+    """Operands of products in a `for` that are made before it: where they take many registers they stay in shared
+    memory, from where each turn reads them.  Others move to registers before the loop.
     """
     (body,) = op.regions
     inside = {v for inner in body.walk() for v in (*inner.results, *(p for r in inner.regions for p in r.params))}
@@ -319,7 +322,7 @@ def pipelined(lo: Lowering, op: Op, staged: Sequence[Staged], ahead: Ahead) -> N
 
 
 def _remaining(region: Region, staged: Sequence[Op]) -> list[Op]:
-    """What the loop does beside the copies: tables that nothing else reads are not loaded again."""
+    """Operations of the loop other than the copies; tables that nothing else reads are not loaded again."""
     needed, kept = set(region.yielded), []
     for op in reversed(region.ops[:-1]):
         if op not in staged and (op.kind != "load" or op.attributes.get("volatile") or needed.intersection(op.results)):

@@ -1,4 +1,4 @@
-"""What a matrix instruction means, as a function of the twin: each element of c, its products added in order of k."""
+"""Matrix instructions as functions of the twin: each element of c, its products added in order of k."""
 
 from __future__ import annotations
 

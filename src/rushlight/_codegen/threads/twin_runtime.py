@@ -3,7 +3,8 @@
 The vectors of these functions are the 32 lanes of a warp.  An access outside of memory, or one that races with another
 thread's, fills the report and sets the code that the twin gives in the end; it is then left out.
 
-`Context` of the caller, by offset: delta 0, grid 8, code 20, shared 24, shared bytes 32, base of memory 48, its bytes 56, report 64.
+`Context` of the caller, by offset: delta 0, grid 8, code 20, shared 24, shared bytes 32, base of memory 48, its bytes
+56, report 64.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def space_check(module: ModuleText, space: str) -> None:
 
 
 def _origin(space: str) -> str:
-    """What is added to an address to reach the memory."""
+    """Code for the offset from an address of this space to memory."""
     if space == "global":
         return "  %op = getelementptr i8, ptr %ctx, i64 0\n  %origin = load i64, ptr %op\n"
     return (
@@ -274,8 +275,8 @@ def store_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
 
 
 def atomic_helper(module: ModuleText, name: str, bits: int, space: str, update: str, races: bool) -> str:
-    """(context, addresses, mask bits[, shadow, first thread], where, lanes) -> what was before.  `update` is text that makes
-    i{bits} %new of %old and %v.
+    """(context, addresses, mask bits[, shadow, first thread], where, lanes) -> what was before.  `update` is text that
+    makes i{bits} %new of %old and %v.
     """
     if name not in module.definitions:
         space_check(module, space)
@@ -371,15 +372,16 @@ fine:
 
 
 def group_helper(module: ModuleText) -> str:
-    """(context, slot of 260 bytes, addresses, mask bits, place in the group, element size, bytes of the group, where): the
-    registers that are moved at once must be an aligned run under one mask.
+    """(context, slot of 260 bytes, addresses, mask bits, place in the group, element size, bytes of the group, where):
+    the registers that are moved at once must be an aligned run under one mask.
     """
     module.definitions.setdefault("@rl.group", _GROUP)
     return "@rl.group"
 
 
-# Copies in the background are done when they are waited for, as late as the hardware may do them: whoever reads before sees
-# what was there.  Entries: source (or -1 for zeros), offset in shared memory, bytes, thread, group, text of the place.
+# Copies in the background are done when they are waited for, as late as the hardware may do them: whoever reads before
+# sees what was there.  Entries: source (or -1 for zeros), offset in shared memory, bytes, thread, group, text of the
+# place.
 _COPIES = expanded("""define internal void @rl.copy.issue(ptr %ctx, ptr %queue, <32 x i64> %addr, i32 %bits, <32 x i64> %to, i64 %size, i64 %thread,
     ptr %where) noinline nounwind {{
 entry:

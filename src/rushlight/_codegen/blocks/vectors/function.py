@@ -17,8 +17,8 @@ __all__ = ["Found", "Machine", "Scope", "VectorFunction"]
 
 
 class Machine(NamedTuple):
-    """What the emitter asks of a machine: the bytes of a vector, whether it multiplies and adds in one instruction, and which
-    matrix tiles it has.
+    """The target machine as the emitter sees it: the bytes of a vector, whether it multiplies and adds in one
+    instruction, and which matrix tiles it has.
     """
 
     vector_bytes: int = 64
@@ -250,8 +250,8 @@ class VectorFunction:
         before: Callable[[list[str]], tuple[str, Sequence[tuple[str, str]]]],
         after: Callable[[list[str]], Sequence[str]],
     ) -> list[str]:
-        """`while`: `before` of what is carried gives a condition and (type, name) pairs, `after` of those what is carried
-        next.  The names that `before` gave last.
+        """`while`: `before` of what is carried gives a condition and (type, name) pairs, `after` of those what is
+        carried next.  The names that `before` gave last.
         """
         parent, fresh = self.scopes[-1], self.one.fresh
         head, turn, done = self.label("while"), self.label("turn"), self.label("done")

@@ -57,7 +57,7 @@ class Group:
 def leaves(
     value: Value, places: Places, kept: Callable[[Value], bool], first: bool = True
 ) -> Iterator[tuple[Value, Places]]:
-    """What a tile is computed from: loads, and tiles that are in memory, with the dims that run along theirs.  A kept
+    """Inputs of a tile: loads, and tiles in memory, with the dims that run along theirs.  A kept
     tile is a leaf, but where the walk begins.
     """
     op = value.op
@@ -140,7 +140,7 @@ class Groups:
         return load.operands[0] is store.operands[0] or conflict(load, store, self.plan.roots)
 
     def leaves(self, value: Value, places: Places, within: bool = False) -> list[tuple[Value, Places]]:
-        """What a tile is computed from; `within`: even where it is kept itself."""
+        """Inputs of a tile; with `within` also where the tile itself is kept."""
         return list(leaves(value, places, lambda v: v in self.plan.kept or v in self.values.buffers, within))
 
     def scalars(self, operands: Sequence[Value]) -> set[Value]:
@@ -299,7 +299,7 @@ class Groups:
             self.result(plan.op, index, dim, totals, results)
 
     def result(self, op: Op, index: list[Dim], dim: int, totals: list[Any], results: dict[Value, Any]) -> None:
-        """What a reduction gives at one place."""
+        """Store the results of a reduction at one index."""
         place = tuple(d for k, d in enumerate(index) if k != dim)
         for value, total in zip(op.results, totals, strict=True):
             if not value.shape:

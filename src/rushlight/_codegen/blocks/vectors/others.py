@@ -20,7 +20,7 @@ __all__ = ["Others"]
 
 
 class Emitting(Protocol):
-    """What these operations ask of the emitter of a kernel."""
+    """The emitter of a kernel, as these operations use it."""
 
     places: list[str]
 

@@ -24,7 +24,8 @@ __all__ = ["Dim", "Index", "Values"]
 
 
 class Dim(NamedTuple):
-    """A place along a dim: `base`, the same for all lanes; with `run` base, base + 1, ...; or `vector`, any numbers (i64).
+    """A place along a dim: `base`, the same for all lanes; with `run` base, base + 1, ...; or `vector`, any numbers
+    (i64).
 
     The base of a run is a multiple of its length.
     """
@@ -251,7 +252,7 @@ class Values:
     # ***** arithmetic *****
 
     def combined(self, founds: Sequence[Found], emit: Callable[..., Any]) -> Found:
-        """What `emit` makes of operands, made equally wide."""
+        """Emit an operation on operands, widened to one width."""
         depth = max((f.depth for f in founds), default=0)
         width = max((f.width for f in founds), default=1)
         values = [splat_to(self.fn, f, width) for f in founds]
@@ -369,7 +370,7 @@ class Values:
     # ***** regions of reductions *****
 
     def combine(self, region: Region, lefts: Sequence[Any], rights: Sequence[Any], width: int, depth: int) -> list[Any]:
-        """What a region makes of two lists of values of one width."""
+        """Apply a combining region to two lists of values of one width."""
         known = {p: Found(x, depth) for p, x in zip(region.params, (*lefts, *rights), strict=True)}
 
         def find(value: Value) -> Found:
