@@ -107,7 +107,7 @@ def check_range(value: Any, dtype: DType) -> None:
             raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")
 
 
-# What PyTorch's messages call the kernels of operators.
+# Names of operators' kernels in PyTorch's messages.
 _KERNELS = {
     "amax": "max_values_cpu", "amin": "min_values_cpu", "logcumsumexp": "logcumsumexp_out_cpu", "cumsum": "cumsum_out_cpu",
     "cumprod": "cumprod_out_cpu", "histc": "histogram_cpu", "histogram": "histogramdd",

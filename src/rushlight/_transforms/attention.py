@@ -109,7 +109,7 @@ class _Reader:
         return _Found(q, keys, v, scale, [(kind, mask) for kind, mask, _ in masks])
 
     def behind(self, value: Value, uses: int) -> Value:
-        """What a value is the same as, but for where calls end, conversions of floats, and how leading dims are merged."""
+        """The value behind ends of calls, conversions of floats and merges of leading dims."""
         while self.users.get(id(value), 0) == uses and value.node is not None and value.node.inputs:
             node = value.node
             x = node.inputs[value.index] if node.prim.name == "border" else node.inputs[0]
@@ -144,7 +144,7 @@ class _Reader:
         return None
 
     def centred(self, value: Value) -> Value | None:
-        """What had its largest element of each row subtracted."""
+        """The operand of a subtraction of each row's maximum, or None."""
         node = value.node
         if node is None or node.prim.name != "sub" or self.users.get(id(value), 0) != 1:
             return None
@@ -194,7 +194,7 @@ def _is_product(value: Value) -> bool:
 
 
 def _spread_of(value: Value) -> Value | None:
-    """What is broadcast along the last dim."""
+    """The value broadcast along the last dim, or None."""
     node = value.node
     if node is None or node.prim.name != "broadcast":
         return None

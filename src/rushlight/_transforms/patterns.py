@@ -54,7 +54,7 @@ Bound = dict[int, Any]  # the number of an operand -> a value of the graph, or a
 
 
 class Pattern:
-    """What `search` computes is to be computed by `replace`; `example` has shape and dtype of each operand.
+    """Replace the computation `search` by `replace`; `example` has shape and dtype of each operand.
 
     `exact` promises the same bits; other patterns are applied where sums may be added in another order.
     `accepts(*operands)` may refuse operands by their shapes and dtypes.

@@ -37,7 +37,7 @@ Dim = tuple[Value, int]
 
 
 class Strategy(NamedTuple):
-    """What each process has of the inputs and of the outputs, how each node is computed on parts, and of which values
+    """Placements of inputs and outputs, how each node is computed on parts, and of which values
     the processes reduce their terms, with the kind of the reduction.
     """
 
@@ -48,7 +48,7 @@ class Strategy(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What one process runs between two reductions.
+    """The work of one process between two reductions.
 
     The graph takes those of the graph's inputs, and of the values that earlier stages reduced, that `reads` numbers, in
     this order.  `reductions` says for each output along which axis its terms are reduced, and by which kind; the last
@@ -101,7 +101,8 @@ def follow(
 def localize(graph: Graph, strategy: Strategy, size: int, coordinate: int, axis: int = 0) -> Graph:
     """The graph that the process `coordinate` of `size` runs on its parts of the inputs.
 
-    Where processes reduce their terms it has a node `reduce_terms` with the number of the `axis`; `stages` cuts it there.
+    Where processes reduce their terms it has a node `reduce_terms` with the number of the `axis`; `stages` cuts it
+    there.
     """
     part, builder = Part(size, coordinate), GraphBuilder()
     placed: dict[Value, Placement] = dict(zip(graph.inputs, strategy.inputs, strict=True))

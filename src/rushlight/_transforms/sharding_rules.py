@@ -213,7 +213,9 @@ def _reshape(node: Node, size: int) -> Iterator[Option]:
 
 
 def _leading(before: Ints, after: Ints) -> Iterator[tuple[int, int]]:
-    """Pairs of dims with which a run of dims that is reshaped into another begins: a part of one is a part of the other."""
+    """Pairs of dims with which a run of dims that is reshaped into another begins: a part of one is a part of the
+    other.
+    """
     i = j = 0
     while i < len(before) and j < len(after):
         if before[i] == 1 != after[j]:
@@ -378,7 +380,7 @@ def _index(node: Node, size: int) -> Iterator[Option]:
 
 
 def _masked_index(part: Part, node: Node, xs: Sequence[Any]) -> Any:
-    """What lies in another process's rows is 0 here.  The index is checked against all rows, and wrapped, by reading."""
+    """Entries in another process's rows are 0 here.  The index is checked against all rows, and wrapped, by reading."""
     x, index = xs
     extent = _shape(node)[0]
     start, stop = part.span(extent)

@@ -65,8 +65,8 @@ class Unit:
     """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with
     `strides`.
 
-    `lanes` fixes how many lanes and vectors sums along rows have, where those of another graph are to be kept.  `key` is
-    that of a call that is alike, where one is known: both have the same graph then.
+    `lanes` fixes how many lanes and vectors sums along rows have, where those of another graph are to be kept.  `key`
+    is that of a call that is alike, where one is known: both have the same graph then.
     """
 
     __slots__ = ("graph", "key", "lanes", "layouts", "operands", "results", "strides")
@@ -217,7 +217,7 @@ class _Cutter:
         return Unit(known[0], part.operands, results, strides, key=known[1])
 
     def _operand(self, value: Value) -> Operand | Number | None:
-        """What a call is given for a value; None for what it computes."""
+        """The argument that a call gets for a value; None for values that it computes."""
         node = value.node
         if node is not None and node.prim.name == "operand":
             return self._given(node.inputs[0])
@@ -278,7 +278,7 @@ class _Part:
             self.number[key] = number
 
     def structure(self) -> Any:
-        """What parts of one graph that compute the same have in common, where their parameters are the same objects."""
+        """A key that is equal for parts of one graph that compute the same with the same parameter objects."""
         numbers = dict(self.number)
         count, nodes = len(self.inputs), []
         for node in self.nodes:

@@ -19,7 +19,7 @@ __all__ = ["run_in_halves"]
 
 
 class _Halves:
-    """What the first half leaves to the second."""
+    """State that the first half of a backward call leaves to the second."""
 
     def __init__(self, task: Task) -> None:
         needed = task.needed or set()

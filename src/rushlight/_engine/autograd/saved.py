@@ -744,7 +744,7 @@ def _not_held(node: Any, name: str) -> Any:
 
 
 def saved_handle(node: Any, name: str, handle: Callable[[int], Any]) -> Any:
-    """What `_raw_saved_NAME` is: `handle` makes one of the place of a saved tensor."""
+    """The value of `_raw_saved_NAME`: `handle` makes it from the index of a saved tensor."""
     call = SavedCall(node.info)
     places = call.places(name)
     if not places:

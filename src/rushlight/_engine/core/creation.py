@@ -391,7 +391,7 @@ _NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
 
 
 class _NoNumberError(Exception):
-    """What stands among numbers is none: (text, its type)."""
+    """An item among numbers is no number: (text, its type)."""
 
 
 def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What the engine uses before the module that provides it is loaded: `HOOKS`, and the operators of its own loops,
+"""Functions that the engine calls before their modules are loaded: `HOOKS`, and the operators of its own loops,
 `OPS`.
 
 Everything that is set from elsewhere is a field of `HOOKS`.  A function that nobody has provided raises an error that
@@ -29,7 +29,7 @@ class BackwardWalks(Protocol):
         """Whether it made the call."""
 
     def recognised(self, task: Any, edge: Any, grad: Any, /) -> Callable[[], None] | None:
-        """What makes the call from one edge, where its structure is known; None for others."""
+        """The function that makes the call of an edge, where its structure is known, else None."""
 
 
 class Hooks:

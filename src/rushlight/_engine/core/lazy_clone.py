@@ -66,7 +66,7 @@ class _Lone:
 
 
 def _one() -> int:
-    """What the interpreter says of an object that one attribute holds and that is read from there."""
+    """The reference count of an object that one attribute holds, read through that attribute."""
     lone = _Lone()
     lone.held = object()
     return sys.getrefcount(lone.held)

@@ -50,7 +50,7 @@ class PrintOptions:
 
 OPTIONS = PrintOptions()
 
-# What a profile sets: precision, threshold, edgeitems, linewidth.
+# Settings of each profile: precision, threshold, edgeitems, linewidth.
 _PROFILES: dict[str, tuple[int, float, int, int]] = {
     "default": (4, 1000, 3, 80),
     "short": (2, 1000, 2, 80),

@@ -44,7 +44,7 @@ _CASTS = {
 }  # fmt: skip
 
 
-# What the elements of quantized storages are read as.
+# Integer dtypes as which quantized storages are read.
 _INTEGERS = {"quint8": "uint8", "qint8": "int8", "qint32": "int32", "quint4x2": "uint8", "quint2x4": "uint8"}
 
 
@@ -71,7 +71,7 @@ def _bytes_of(numbers: Any) -> bytes:
 
 
 class _MetaBytes:
-    """What a storage on the meta device has in place of memory: a size."""
+    """The memory of a storage on the meta device: a size alone."""
 
     __slots__ = ("device", "nbytes", "ptr", "version")
 
@@ -80,7 +80,7 @@ class _MetaBytes:
 
 
 class StorageBase:
-    """What both forms share: nothing is pinned or sparse."""
+    """Members that both forms share: nothing is pinned or sparse."""
 
     __slots__ = ()
 

@@ -153,7 +153,7 @@ class Tensor(metaclass=TensorMeta):
         __index__: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        """What a subclass's own `__new__` calls: the legacy constructor, for an object of the subclass."""
+        """The legacy constructor, for an object of the subclass; a subclass's own `__new__` calls it."""
         return HOOKS.legacy_constructor(cls, args, kwargs)
 
     # ***** what it is *****
@@ -366,7 +366,7 @@ def share_memory_of(storage: Any) -> Any:
 
 
 def window_of(storage: Any, counted: Any) -> Any:
-    """What a tensor over the storage `counted` holds when it is to show the memory of `storage` instead: its count of
+    """A view of the memory of `storage` that goes on with the version counter of `counted`: its count of
     changes goes on.
     """
     if storage is None or counted is None or storage is counted:

@@ -71,7 +71,7 @@ def plan_for(caller: Any, template: tuple[Any, ...], tensors: Sequence[Tensor]) 
 
 
 def signature_of(template: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """What plans are made for: the arguments that are no tensors, the state, and each tensor's spec and whether it
+    """Key of a plan: the arguments that are no tensors, the state, and each tensor's spec and whether it
     wants a gradient.
     """
     key: list[Any] = [template, _STATE.word]
@@ -245,7 +245,7 @@ class Caller:
         if not sized or all(
             abstracted(a.default, []) == a.default for a in op.schema.arguments
         ):  # else a size may come from elsewhere than the call
-            # What is refused, or kept from being unordered, is another plan than this one.
+            # A refused plan, or one kept from being unordered, is another object than this one.
             self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
         return made, lowered
 

@@ -46,7 +46,7 @@ def step_count(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
 def _laid_out(
     graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any]
 ) -> tuple[Graph, list[Any], list[Any], Device]:
-    """What a backend is given: the graph on memory as it is, the strides of inputs and outputs, the device."""
+    """Arguments for a backend: the graph on memory as it is, the strides of inputs and outputs, the device."""
     check_memory(*in_specs, *out_specs)
     if any(s is not None and s.conj for s in (*in_specs, *out_specs)):
         graph = _through_conjugates(graph, in_specs, out_specs)

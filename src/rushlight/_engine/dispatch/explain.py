@@ -16,8 +16,8 @@ __all__ = ["Report", "explain"]
 
 
 class Report:
-    """What ran.  `str(report)` is a table of the kernels, and the graphs and loop nests; `result` is what the function
-    returned.
+    """Report of what ran.  `str(report)` is a table of the kernels, and the graphs and loop nests; `result` is what the
+    function returned.
 
     `table()` is one line a kernel; `llvm` and `assembly` are the code of the kernels.  `operators` are the names in the
     order of their runs; `kernels` the names of the kernels, library calls included.

@@ -190,7 +190,7 @@ class InplaceCaller:
     # ***** what is kept on disk *****
 
     def _shape(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> PlanShape:
-        """What the record of a call says beside its program and derivative."""
+        """The plan's shape: all of a call's record but its program and derivative."""
         in_complex = any(type(item) is Slot and item.kind == "complex" for item in template)
         name = node_name(self.op, template, specs, inplace=True) if wrt else ""
         return PlanShape(name, 1, in_complex, wrt, [True] if wrt else [])
@@ -339,7 +339,7 @@ class InplaceCaller:
         return self.shape_classes.find((template, _STATE.word, tuple(wrt)), specs, self._maker(template, wrt))
 
     def _maker(self, template: tuple[Any, ...], wrt: Sequence[int]) -> Callable[[ShapeEnv, list[Any]], KernelTemplate]:
-        """What makes plan templates of a call."""
+        """A function that makes plan templates of a call."""
 
         def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
             graph, backward = self._traced(template, symbolic_specs), None

@@ -34,12 +34,12 @@ transform: Any = LazyModule("rushlight._transforms.vjp")
 
 __all__ = ["Backward", "Literal", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
 
-# What PyTorch computes with floats of eight bits on the CPU: in float32.
+# Operators that PyTorch computes for floats of eight bits on the CPU: in float32.
 _COMPUTES_FLOAT8 = frozenset((
     "eq", "ne", "abs", "isnan", "isinf", "isfinite", "isreal", "all", "any", "count_nonzero", "mm", "addmm", "linear", "matmul", "linalg_multi_dot",
     "linalg_vector_norm",
 ))  # fmt: skip
-# What operators do with the floats of eight bits, and bits without meaning: move them.
+# Primitives that only move elements: the ones allowed for floats of eight bits and for bits without meaning.
 _MOVES = frozenset((
     "broadcast", "reshape", "transpose", "slice", "pad", "flip", "cat", "diagonal", "window", "gather", "scatter", "index", "index_put", "select",
     "convert", "bitcast", "full", "iota", "permutation",
@@ -92,7 +92,7 @@ class Literal:
 
 
 def _env(value: Any) -> tuple[Any, ...]:
-    """What tells formulas of one trace from those of another."""
+    """The `ShapeEnv` of a symbolic number, so that formulas of two traces differ; empty for others."""
     return (value.shape_env,) if is_symbolic(value) else ()
 
 

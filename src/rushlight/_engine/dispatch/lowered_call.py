@@ -1,4 +1,4 @@
-"""What the plan of an operator's call is made of: its graph and derivative, the specs of its results, its device, the
+"""Lowering of an operator's call: its graph and derivative, the specs of its results, its device, the
 name of its node.
 """
 
@@ -45,7 +45,7 @@ def lowered_call(
     device: Device,
     of: Callable[..., Any] = Spec.of,
 ) -> LoweredCall:
-    """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic,
+    """Lower a call, with derivatives for the tensors numbered `wrt`; the sizes of `specs` may be symbolic,
     `of` makes such specs.
     """
     with deferred_warnings() as warnings:

@@ -35,7 +35,7 @@ _FLAT = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, COMPLEX64: FLOAT32, COMPLEX128: FLO
 
 
 class Rule:
-    """What happens to each element of a parameter and of its states, written once and compiled for many parameters at
+    """The update of each element of a parameter and of its states, written once and compiled for many parameters at
     once.
 
     `body(t, x, n)` changes the attributes of `x`, which hold arrays of one shape, in place of whom stand the results:
@@ -114,8 +114,8 @@ _RULES: dict[tuple[Any, ...], Rule] = {}
 
 
 def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]) -> Rule:
-    """The rule of a class with a `_rule(t, x, n)`, after what all have in common: the direction, and weight decay in its
-    two forms.
+    """The rule of a class with a `_rule(t, x, n)`, after what all have in common: the direction, and weight decay in
+    its two forms.
     """
     own = cls._rule
     key = own, maximize, arrays, numbers
@@ -256,8 +256,8 @@ def update_elements(
     """Apply a rule in place to many parameters in one call.
 
     A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that
-    `rule.numbers` names.  All are on one device.  `read` are numbers that lie there, by their names: tensors of `dtype` with
-    an element for each row or one for all; `numbers` are then the others.
+    `rule.numbers` names.  All are on one device.  `read` are numbers that lie there, by their names: tensors of `dtype`
+    with an element for each row or one for all; `numbers` are then the others.
     """
     read = read or {}
     columns = [_addresses(values, len(rows)) for values in read.values()]
@@ -367,7 +367,7 @@ def _dense(spec: Spec) -> bool:
 
 
 class _Work:
-    """What a call over rows of these sizes is told: the address of its own constants, and those of the kernel's for
+    """Constants of a call over rows of these sizes: the address of its own constants, and those of the kernel's for
     each row.
     """
 

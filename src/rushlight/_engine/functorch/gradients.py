@@ -366,7 +366,7 @@ def _value(x: Any) -> Any:
 
 
 def values(tensors: Sequence[Any]) -> tuple[Any, ...]:
-    """What backward works on in a level of `forward_ad`: tangents do not reach `.grad`."""
+    """Primal values for backward in a level of `forward_ad`: tangents do not reach `.grad`."""
     return tuple(map(_value, tensors))
 
 

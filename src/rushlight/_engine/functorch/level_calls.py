@@ -29,7 +29,7 @@ def are_looked_on(values: Any) -> bool:
 
 
 class _Row:
-    """What the dispatch asks of an operator of the table."""
+    """The fields of a table operator that dispatch reads."""
 
     spaces: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ class LevelCall:
         return self.function(*args, **kwargs)
 
     def whole(self, *leaves: Any) -> Any:
-        """What a function that shows an item otherwise gives for the batch; NotImplemented where it is not known."""
+        """Apply a view function to the whole batch; NotImplemented without a rule for it."""
         rule = _VIEWS.get(getattr(getattr(self.function, "operator", None), "name", ""))
         (x, *args), kwargs = tree_unflatten(list(leaves), self.tree)
         if rule is None or kwargs or not self.mask[0] or any(self.mask[1:]):
@@ -85,7 +85,7 @@ class LevelCall:
         return NotImplemented if found is None else self.function(x, *found)
 
     def aligned(self, *leaves: Any) -> Any:
-        """What a function of elements gives for whole batches; NotImplemented where dtypes differ, since items without
+        """Apply a pointwise function to whole batches; NotImplemented where dtypes differ, since items without
         dims count less in promotion than their batch would.
         """
         pairs = [(x, m) for x, m in zip(leaves, self.mask, strict=False) if isinstance(x, Tensor)]

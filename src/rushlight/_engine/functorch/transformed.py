@@ -1,4 +1,4 @@
-"""What function transforms share: levels, and tensors that belong to one.
+"""Levels of function transforms, and tensors that belong to one.
 
 `vmap`, `jvp` and `grad` each open a level while they run a function.  A tensor that takes part in a level is of a
 kind of its own: batched (`_engine.functorch.batched`) or dual (`_engine.functorch.dual`), around a tensor of the

@@ -95,7 +95,7 @@ class Kind(Tensor):
 
     @classmethod
     def backend_among(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-        """What errors call the kernels that a call asked for."""
+        """The backend's name in errors about a call."""
         return cls.backend
 
 

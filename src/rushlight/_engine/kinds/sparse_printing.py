@@ -14,7 +14,7 @@ __all__ = ["describe_sparse"]
 
 
 def describe_sparse(x: Any) -> str:
-    """What `repr` shows: the parts one below the other, then size, number of entries, dtype, layout."""
+    """The `repr`: the parts one below the other, then size, number of entries, dtype, layout."""
     coordinates = x.layout.name == "sparse_coo"
     if coordinates:
         shown = [("indices", x._where), ("values", x._held)]

@@ -125,8 +125,8 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator.
 
-        RuntimeError while a graph is captured on the generator's device, unless it is the seed that it has: replays go on
-        from where the generator is, and seeding is no part of them.
+        RuntimeError while a graph is captured on the generator's device, unless it is the seed that it has: replays go
+        on from where the generator is, and seeding is no part of them.
         """
         if type(seed) is not int and (isinstance(seed, (bool, float, str)) or not hasattr(seed, "__index__")):
             raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
@@ -253,7 +253,7 @@ class Generator:
         return Generator, (str(self._device),), (self.initial_seed(), offset, self.get_state())
 
     def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
-        """What PyTorch pickles of a generator: seed, offset (None on the CPU), state."""
+        """Restore a generator from PyTorch's pickled form: seed, offset (None on the CPU), state."""
         self.set_state(state[2])
 
     def state_bytes(self) -> bytes:
@@ -322,8 +322,8 @@ def generator_of(device: Device) -> Generator:
 
 
 def generator_for(generator: Generator | None, device: Device) -> Generator | None:
-    """What draws for a tensor on a device: None for the host's default; RuntimeError for a generator of another type of
-    device.
+    """The generator for a tensor on a device: None for the host's default; RuntimeError for a generator of another type
+    of device.
     """
     if generator is None:
         if backend_of(device).shapes_only:
@@ -343,7 +343,7 @@ def seed_all(seed: int) -> Generator:
 
 
 def keep_states() -> Callable[[], None]:
-    """What puts all default generators back to where they are now."""
+    """A function that puts all default generators back to their present states."""
     kept = [(g, g.state_bytes()) for g in _BY_DEVICE.values()]
 
     def restore() -> None:
@@ -357,7 +357,7 @@ def keep_states() -> Callable[[], None]:
 
 
 def _state_kernel(name: str) -> Callable[..., Any]:
-    """What reads or writes a state, which is in the host's memory for every device."""
+    """The kernel that reads or writes a state, which is in host memory for every device."""
     return default_generator.kernel(name, "")
 
 
@@ -476,7 +476,7 @@ def fill_integers(generator: Generator | None, ptr: int, n: int, dtype: DType, l
 
 
 def integer_parameters(low: int, high: int) -> tuple[int, int, int]:
-    """What the kernel for integers from [low, high) is given: range, base, and how a word is drawn."""
+    """Arguments of the kernel for integers from [low, high): range, base, and how a word is drawn."""
     span = high - low
     if span >= 2**64:
         return 0, 0, 2  # all 64 bits; the base is part of them
@@ -484,7 +484,7 @@ def integer_parameters(low: int, high: int) -> tuple[int, int, int]:
 
 
 def fill_random(generator: Generator | None, ptr: int, n: int, dtype: DType) -> None:
-    """What `random_()` without bounds gives: [0, largest value], for floats [0, 2**digits]."""
+    """Fill as `random_()` without bounds does: [0, largest value], for floats [0, 2**digits]."""
     if dtype.is_floating_point:
         span = 2 ** _DIGITS[dtype.name] + 1
     elif dtype.kind == "b":

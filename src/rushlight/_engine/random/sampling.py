@@ -232,7 +232,7 @@ def fresh(dtype: DType, device: Device, shape: tuple[int, ...]) -> Tensor:
 
 
 def check_generator(name: str, generator: Any, device: Device | None = None) -> Generator | None:
-    """What draws for a device: None for the host's default.  Without a device the type alone is checked.
+    """The generator for a device: None for the host's default.  Without a device the type alone is checked.
 
     TypeError for a `generator` that is none, RuntimeError for one of another type of device.
     """

@@ -24,7 +24,7 @@ __all__ = ["MappedFile", "from_file", "frombuffer", "map_file"]
 
 
 class MappedFile(NamedTuple):
-    """What keeps a mapped file in memory, and the name under which it was opened where writes reach it."""
+    """References that keep a mapped file in memory, and its name where writes reach the file."""
 
     window: Any
     view: Any

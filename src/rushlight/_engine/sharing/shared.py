@@ -41,7 +41,7 @@ STRATEGIES = ("file_descriptor", "file_system")
 
 
 class Shared(Protocol):
-    """What owns memory inside of a block: the block itself, or whoever keeps account of its parts."""
+    """Owner of memory inside of a block: the block itself, or the object that accounts for its parts."""
 
     @property
     def shared_block(self) -> SharedBlock: ...
@@ -235,7 +235,7 @@ def _references(x: Tensor) -> int:
 
 
 def _alone() -> int:
-    """What `_references` says of a storage that one tensor and one variable of the caller hold: measured, since
+    """The result of `_references` for a storage that one tensor and one variable of the caller hold: measured, since
     interpreters differ.
     """
     lone: Any = object.__new__(Tensor)

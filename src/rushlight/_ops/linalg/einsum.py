@@ -174,7 +174,7 @@ def _long(x: Any, labels: list[str]) -> set[str]:
 
 
 def _check_kinds(first: Any, second: Any, summed: set[str]) -> None:
-    """What is multiplied may be of two dtypes; what is summed over as well, by a product of matrices, may not."""
+    """Refuse a matrix product of two dtypes; products that sum over nothing may mix them."""
     if summed:
         raise RuntimeError(f"expected scalar type {first.scalar} but found {second.scalar}")
 

@@ -303,7 +303,7 @@ def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> t
 
 
 def _refuse_slices(x: Any, source: Any, dim: int, ranks: tuple[int, int]) -> None:
-    """What `index_copy` says of slices that have another shape than those of `x`."""
+    """Raise the error of `index_copy` for slices of another shape than those of `x`."""
     if min(ranks) and ranks[0] != ranks[1]:
         raise IndexError(
             "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source dimensionality "

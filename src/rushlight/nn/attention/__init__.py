@@ -45,7 +45,7 @@ class SDPBackend(enum.Enum):
     __index__ = __int__
 
 
-# What the switches in `backends.cuda` are called.
+# Names of the switches in `backends.cuda`.
 _SWITCHES = {
     SDPBackend.CUDNN_ATTENTION: "cudnn",
     SDPBackend.FLASH_ATTENTION: "flash",
@@ -59,7 +59,7 @@ _ORDER = [
 
 
 def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
-    """What is allowed at present; `with_priority`, in the order in which they are tried."""
+    """Backends allowed at present; `with_priority`, in the order in which they are tried."""
     return [b for b in (_ORDER if with_priority else _SWITCHES) if ALLOWED[_SWITCHES[b]]]
 
 

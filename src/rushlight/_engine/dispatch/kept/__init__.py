@@ -1,1 +1,1 @@
-"""What calls derived, kept on disk: plans, programs, artifacts to be shared."""
+"""Plans, programs and shareable artifacts, kept on disk."""

@@ -1,4 +1,4 @@
-"""What this process kept or found on disk, as one string of bytes, for another machine of the same kind.
+"""Export everything that this process kept or found on disk as bytes, for another machine of the same kind.
 
 The bytes are a magic line, the fingerprint of the cache (versions, processor), the edition of its records, and entries:
 a letter (`o` machine code, `r` record), the key, the number of bytes, the bytes.  A digest of everything stands at the
@@ -39,8 +39,8 @@ def packed_artifacts() -> tuple[bytes, dict[str, list[str]]]:
 
 
 def put_artifacts(data: bytes) -> dict[str, list[str]] | None:
-    """Put what `packed_artifacts` gave into the cache: the keys of what was put, by kind; None where the bytes are not of
-    this kind of machine, or of another version.  ValueError for bytes that it did not give.
+    """Put what `packed_artifacts` gave into the cache: the keys of what was put, by kind; None where the bytes are not
+    of this kind of machine, or of another version.  ValueError for bytes that it did not give.
     """
     whole, end = data[:-DIGEST_BYTES], len(data) - DIGEST_BYTES
     at = len(_MAGIC) + 2 * DIGEST_BYTES

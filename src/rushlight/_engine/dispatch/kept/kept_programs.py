@@ -42,7 +42,7 @@ def keep_program(key: bytes, program: Callable[[], Any]) -> None:
 
 
 def executable_of(program: Any, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], device: Device) -> Any:
-    """What runs a program of a record; None where a kernel was deleted."""
+    """The executable of a record's program; None where a kernel was deleted."""
     numbers = sum(s is None for s in in_specs)
     return backend_of(device).unpacked(program, len(in_specs) - numbers, numbers, [s.nbytes for s in out_specs])
 

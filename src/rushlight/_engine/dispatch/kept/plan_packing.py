@@ -139,7 +139,7 @@ def _written(data: Any) -> bytes:
 
 # ***** reading *****
 
-# What reading raises where data are not those of a record.
+# Errors of reading data that are no record.
 _REFUSED = (ValueError, KeyError, TypeError, IndexError, RuntimeError, OverflowError)
 
 
@@ -188,7 +188,7 @@ def _graphs_of(text: bytes) -> list[Graph]:
 
 
 class PlanRecord:
-    """What a record says, checked: the fields of the head, with `specs` and `layouts` as plain values and `backward` as
+    """A checked record: the fields of the head, with `specs` and `layouts` as plain values and `backward` as
     a `KeptBackward`.
     """
 
@@ -234,7 +234,7 @@ class PlanRecord:
 
 
 class ViewRecord:
-    """What the record of a view says, checked: `name`, `several`, `apart`, the `layouts` of the results, and a
+    """The checked record of a view: `name`, `several`, `apart`, the `layouts` of the results, and a
     `KeptBackward` for each derivative.
     """
 

@@ -87,7 +87,7 @@ def store() -> Any:
 
 
 def _edition() -> bytes:
-    """What makes all records wrong when it changes."""
+    """The digest of everything on which all records depend."""
     rooms = [room for room in sources.rooms() if room not in _APART]
     contents = sources.sources_digest(tuple(name for room in rooms for name in sources.files_below(room)))
     host = target.host_target()
@@ -238,7 +238,7 @@ def keep(key: bytes, pack: Callable[[], bytes | None], kept: Any = None) -> None
 
 
 class Waiting:
-    """What has records to keep that are not made yet: they are made when they are written, or when nobody holds the
+    """Owner of records that are not made yet: they are made when they are written, or when nobody holds the
     object any more.  So what they are made of is not kept alive by what waits.
     """
 

@@ -1,4 +1,5 @@
-"""The short way from a call as it was written to its plan: one native lookup (see `_engine.dispatch.plans.native_plans`).
+"""The short way from a call as it was written to its plan: one native lookup (see
+`_engine.dispatch.plans.native_plans`).
 
 What is written decides the signature (specs of tensors, types of numbers, values of everything else); what the plan is
 called with is found by `picks`, made once for a signature.  Whatever the lookup does not understand (subclasses, NumPy
@@ -160,8 +161,8 @@ def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Runs(threading.local):
     """`now`, while the plans of a call are noted in this thread: of every plan that runs for it the plan, its inputs,
-    the result, and the named tuple that the result is (or None).  `last` is the plan that was found last, and what says how
-    others are made for other sizes (see `cache_shape_class`).
+    the result, and the named tuple that the result is (or None).  `last` is the plan that was found last, and what says
+    how others are made for other sizes (see `cache_shape_class`).
     """
 
     now: Any = None
@@ -574,7 +575,7 @@ class SequenceBuilder:
         last = {s: k for k, (_, sources, _, _) in enumerate(self._steps) for s in sources}
 
         def done(k: int, sources: list[int]) -> list[int]:
-            """What no later step reads."""
+            """Slots that no later step reads."""
             made = [s for s in dict.fromkeys(sources) if s >= self._inputs]
             return [s for s in made if last[s] == k and s not in self._outputs]
 

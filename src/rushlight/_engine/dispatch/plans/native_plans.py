@@ -152,7 +152,7 @@ def _plain(cls: type) -> None:
 
 
 def _dress(cls: Any) -> None:
-    """What Python expects of a function."""
+    """Give the class the attributes of a Python function."""
     cls.__module__, cls.__name__ = "rushlight", "operator_function"
     cls.__repr__ = _printed
     cls.__reduce__ = _named
@@ -171,7 +171,7 @@ def _printed(function: Any) -> str:
 
 
 def _signature(function: Any) -> Any:
-    """What `inspect.signature` says of a dispatcher: the parameters of its row, or those of the function in Python."""
+    """The `inspect.signature` of a dispatcher: the parameters of its row, or those of the function in Python."""
     inspect = require("inspect")
 
     row = vars(function).get("operator")
@@ -346,7 +346,7 @@ def _keep(value: Any, keep: list[Any]) -> bool:
 
 @cache
 def native_device(device: Device) -> NativeDevice | None:
-    """What native plans know of a device; None where its calls cannot run without Python."""
+    """The native half of a device; None where its calls cannot run without Python."""
     backend = backend_of(device)
     return backend.native_device_of(device) if backend.native else None
 
@@ -474,7 +474,7 @@ def _recording(
 
 
 def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[int, int]]:
-    """What a node keeps, as rows of records SAVED."""
+    """Values that a node saves, as rows of records SAVED."""
     p = require("rushlight._host.plan_records")
     rows = []
     for source, number in backward_spec.sources:
@@ -486,7 +486,7 @@ def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[in
 
 
 class Results(NamedTuple):
-    """What a native plan makes: tensors of `specs`, the first `n_shown` for the caller (as a tuple if `several`) and
+    """Results of a native plan: tensors of `specs`, the first `n_shown` for the caller (as a tuple if `several`) and
     the others for backward.
     """
 

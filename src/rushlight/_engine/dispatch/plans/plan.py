@@ -32,7 +32,7 @@ __all__ = ["LoweredCall", "PlanShape", "fitting", "number_words", "warning_plan"
 
 
 class PlanShape:
-    """What the plan of a signature is around its executable; of its results users get the first `n_results`, the others
+    """The plan of a signature without its executable; of its results users get the first `n_results`, the others
     are residuals.
 
     It records nodes called `name` for the results that `mask` marks, with respect to the inputs `wrt`, where it records
@@ -88,7 +88,7 @@ class PlanShape:
 
 
 class LoweredCall(PlanShape):
-    """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
+    """The lowered call of a signature, without kernels and memory; sizes may be symbolic.
 
     `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where
     nothing is recorded, and `graphs` runs it.  `warnings` are those of the operator's body, for each run of the plan.

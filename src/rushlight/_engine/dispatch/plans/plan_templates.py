@@ -56,7 +56,7 @@ class PlanTemplate:
         return _specs_at(self._ends, values, self._device)
 
     def backward_spec(self, sizes: Sequence[int], specs: Sequence[Spec]) -> BackwardSpec | None:
-        """What backward nodes share, for one set of sizes; `specs` are those of the results."""
+        """The `BackwardSpec` that nodes share, for one set of sizes; `specs` are those of the results."""
         lowered, shared = self.lowered, self._backward
         if shared is None:
             return None

@@ -141,7 +141,7 @@ def abstracted(value: Any, sizes: list[int]) -> Any:
 
 
 def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
-    """What was abstracted, with symbols in the places."""
+    """The abstract value with symbols put in."""
     kind = type(abstract)
     if kind is tuple:
         return tuple([symbolic(v, symbols) for v in abstract])
@@ -328,9 +328,8 @@ def casting(
     plan: Callable[..., Any],
     known: tuple[Sequence[Spec], Sequence[int]],
 ) -> Callable[..., Any] | None:
-    """What makes plans for further sizes of a shape class: called natively, with what the native `shape_class` says
-    of a call; it gives None where there is no
-    plan template.
+    """A function that makes plans for other sizes of a shape class: called natively, with what the native `shape_class`
+    says of a call; it gives None where there is no plan template.
 
     `known` is what it says of the call with `specs` for which `found` is.
     `plan(plan_template, values, sizes, specs)` makes one; the `leading` of the sizes
