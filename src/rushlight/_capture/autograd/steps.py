@@ -1,4 +1,4 @@
-"""What the function of a walk calls: nodes, sums, accumulation.  A trace runs these as they are."""
+"""Steps of a backward walk: nodes, sums, accumulation.  A trace runs these as they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["accumulated", "checked", "joined", "node_step", "run_as_it_is"]
 
 
 def joined(held: Tensor | None, grad: Tensor | None) -> Tensor | None:
-    """What has arrived so far, and one gradient more."""
+    """Sum of the gradient so far and another one; None stands for no gradient."""
     if held is None or grad is None:
         return grad if held is None else held
     return joined_gradients(held, grad)

@@ -43,7 +43,7 @@ class Catch(NamedTuple):
 
 
 class DecodedCode:
-    """What the interpreter needs to know of a code object.  It does not hold the code object."""
+    """A code object, decoded for the interpreter.  It does not hold the code object."""
 
     __slots__ = (
         "__weakref__", "bind_stub", "call_stubs", "catches", "cells", "lines", "live", "local_names", "offsets", "opnames", "program", "raw_args",

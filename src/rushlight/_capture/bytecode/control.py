@@ -286,7 +286,7 @@ def load_special(it: Interpreter, frame: Frame, arg: int) -> None:
 
 
 def _no_manager(kind: type, missed: str, asynchronous: bool) -> str:
-    """What CPython 3.14 says of a class without a method of context managers."""
+    """CPython 3.14's message for a class without a method of context managers."""
     protocols = ("context manager protocol", ("__enter__", "__exit__"), "with"), (
         "asynchronous context manager protocol", ("__aenter__", "__aexit__"), "async with",
     )  # fmt: skip

@@ -108,7 +108,7 @@ class Frame:
         return self.decoded.live_at(self.code, self.ip)
 
     def visible_locals(self) -> Any:
-        """What `locals()` gives: the namespace, or the dict of the frame, brought up to date."""
+        """The result of `locals()`: the namespace, or the dict of the frame, brought up to date."""
         if self.names is not None:
             return self.names
         found = None if FRESH_LOCALS else self.visible

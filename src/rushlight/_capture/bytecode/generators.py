@@ -236,14 +236,14 @@ class Generator:
 
 
 def kind_of(code: CodeType) -> str:
-    """What a call of a function gives, of those that run later."""
+    """Kind of object that a call of this code returns: generator, coroutine or async generator."""
     if code.co_flags & inspect.CO_COROUTINE:
         return "coroutine"
     return "async generator" if code.co_flags & inspect.CO_ASYNC_GENERATOR else "generator"
 
 
 def failure(error: BaseException, kind: str) -> BaseException:
-    """What an exception becomes when it leaves a generator: its own StopIteration would look like its end."""
+    """The exception to raise when one leaves a generator: a StopIteration would look like its end."""
     if isinstance(error, StopIteration) or (kind == "async generator" and isinstance(error, StopAsyncIteration)):
         name = "StopIteration" if isinstance(error, StopIteration) else "StopAsyncIteration"
         found = RuntimeError(f"{kind} raised {name}")
@@ -579,7 +579,9 @@ def end_send(it: Interpreter, frame: Frame, arg: Any) -> None:
 
 
 def cleanup_throw(it: Interpreter, frame: Frame, arg: Any) -> None:
-    """What was thrown into an iterator came out: go on with the value of StopIteration, raise anything else again."""
+    """Handle an exception thrown into an iterator that came out of it: take the value of StopIteration, raise others
+    again.
+    """
     error = frame.stack.pop()
     if not isinstance(error, StopIteration):
         raise_again(it, error)

@@ -111,7 +111,7 @@ class Inlining(Operations):
         return super().load_attr(obj, name)
 
     def _fallback(self, obj: Any, name: str, fallback: Any) -> Any:
-        """What `__getattr__` gives where a property raised AttributeError."""
+        """Catch a property's AttributeError, and call `__getattr__` instead."""
         if fallback is None:
             return None
 

@@ -18,7 +18,7 @@ __all__ = ["Interpreter", "Link"]
 
 
 class Link:
-    """What becomes of a frame's result in the frame below.  None in its place: the result is pushed.
+    """Handler of a frame's result in the frame below.  None in its place: the result is pushed.
 
     Attributes are never written after a frame was entered, so copies of frames share links.
     """

@@ -1,4 +1,4 @@
-"""What bytecode does to values: one method for each thing that an instruction asks for.
+"""Effects of bytecode on values: one method for each operation of an instruction.
 
 `Operations` does it as CPython does, on real values.  Whoever interprets a function for another purpose overrides
 methods: the tracer of `compile` follows where values come from and writes calls on tensors down.
@@ -63,10 +63,10 @@ class Interrupt(BaseException):
 class Enter:
     """An answer of an operation: interpret this call in a frame of its own.
 
-    `link`, if set, is that of the frame, where there is nothing else to be done with the result.  `then`, if given, makes
-    the result of what the call returns, `caught` of what it raises (or raises itself); both may give an `Enter` again.
-    `names` is the namespace of a class body.  `resume` is called with (interpreter, this) instead of a call's frame being
-    pushed: generators go on so.
+    `link`, if set, is that of the frame, where there is nothing else to be done with the result.  `then`, if given,
+    makes the result of what the call returns, `caught` of what it raises (or raises itself); both may give an `Enter`
+    again.  `names` is the namespace of a class body.  `resume` is called with (interpreter, this) instead of a call's
+    frame being pushed: generators go on so.
     """
 
     __slots__ = ("args", "caught", "function", "kwargs", "link", "names", "resume", "then")
@@ -149,7 +149,7 @@ class Operations:
         return CellType(*value)
 
     def load_cell(self, frame: Any, cell: Any) -> Any:
-        """What a cell of a closure holds; ValueError where it is empty."""
+        """The contents of a closure's cell; ValueError where it is empty."""
         return cell.cell_contents
 
     def store_cell(self, frame: Any, cell: Any, value: Any) -> None:
@@ -275,7 +275,7 @@ class Operations:
         return special(obj, name)
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
-        """What `with manager` calls: `__exit__`, bound, and the result of `__enter__()` (which may be an `Enter`)."""
+        """Enter `with manager`: `__exit__`, bound, and the result of `__enter__()` (which may be an `Enter`)."""
         text = f"'{type(manager).__name__}' object does not support the context manager protocol"
         enter, leave = self.special_method(manager, "__enter__"), self.special_method(manager, "__exit__")
         if enter is None:
@@ -285,7 +285,7 @@ class Operations:
         return leave, self.call(enter, [], {})
 
     def enter_async_context(self, manager: Any) -> tuple[Any, Any]:
-        """What `async with manager` calls: `__aexit__`, bound, and the awaitable of `__aenter__()` (which may be an
+        """Enter `async with manager`: `__aexit__`, bound, and the awaitable of `__aenter__()` (which may be an
         `Enter`).
         """
         text = f"'{type(manager).__name__}' object does not support the asynchronous context manager protocol"
@@ -307,7 +307,7 @@ class Operations:
     # ***** making things *****
 
     def import_module(self, frame: Any, name: str, fromlist: Any, level: int) -> Any:
-        """What `import` statements give."""
+        """The result of an `import` statement."""
         load = frame.builtins.get("__import__", builtins.__import__)
         return load(name, frame.globals, None, fromlist, level)
 

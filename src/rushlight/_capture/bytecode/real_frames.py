@@ -30,7 +30,7 @@ __all__ = [
 
 
 class _Here(threading.local):
-    """What this thread interprets."""
+    """Interpreter state of this thread."""
 
     frame: Frame | None = None
     """The frame whose instruction is being executed."""
@@ -148,7 +148,7 @@ def chain_of(frames: Sequence[Frame]) -> FrameType:
 
 
 def run_intrinsic(frame: Frame, opname: str, number: int, *values: Any) -> Any:
-    """What an instruction of CPython's gives that calls a function of the interpreter in C, in the module of a frame."""
+    """Run an instruction that calls one of CPython's intrinsic C functions, in the module of a frame."""
     name = dis.opmap
     text = [name["RESUME"], 0]
     for i in range(len(values)):

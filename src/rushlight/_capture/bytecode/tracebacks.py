@@ -45,7 +45,7 @@ Entry = tuple[CodeType, dict[str, Any], int, int]
 
 
 def entries(traceback: TracebackType | None) -> tuple[Entry, ...]:
-    """What `traceback_of` makes the same traceback of, without the values of locals."""
+    """Entries from which `traceback_of` makes the same traceback, without the values of locals."""
     found: list[Entry] = []
     while traceback is not None:
         frame = traceback.tb_frame
@@ -56,8 +56,8 @@ def entries(traceback: TracebackType | None) -> tuple[Entry, ...]:
 
 
 def traceback_of(entries: tuple[Entry, ...], held: tuple[dict[str, Any], ...] = ()) -> TracebackType | None:
-    """A traceback with the same files, names, lines and columns as that of which `entries` were taken; `held`, if given,
-    are locals of each of its frames.
+    """A traceback with the same files, names, lines and columns as that of which `entries` were taken; `held`, if
+    given, are locals of each of its frames.
     """
     found: TracebackType | None = None
     for (code, namespace, offset, line), names in zip(

@@ -58,7 +58,7 @@ class Given(NamedTuple):
 
 
 class Stretch:
-    """What a stretch of memory holds: `value` in `layout` (in elements of `dtype` from `address` on), or `raw` content
+    """Contents of a stretch of memory: `value` in `layout` (in elements of `dtype` from `address` on), or `raw` content
     that nobody has read yet.
     """
 
@@ -182,7 +182,7 @@ class Assembler:
         self.write(target, made.shape, lies, result)
 
     def last_calls(self) -> list[Stretch]:
-        """What keeps the calls of each group in the program, as memory that it gives; the next part begins anew."""
+        """Outputs that keep the collective calls of each group in the program; the next part begins anew."""
         found = []
         for value in self.orders.values():
             made = Stretch(0, 8)

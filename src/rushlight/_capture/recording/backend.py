@@ -144,7 +144,7 @@ class RecordingBackend(Backend):
 
     @property
     def device(self) -> RecordedDevice:
-        """What stands for the device."""
+        """The stand-in of the device."""
         return recorded(self.real)
 
     def _missing(self, what: str) -> NotImplementedError:

@@ -345,7 +345,7 @@ def one_sided(parts: Sequence[Sequence[Tensor]], before: int) -> bool:
 
 
 def _taken_out(task: Any, edge: tuple[Any, int]) -> Tensor | None:
-    """What has arrived at an edge so far in a backward call; the engine gets it back as a part of the sum."""
+    """Take the gradient at an edge so far in a backward call; the engine gets it back as a part of the sum."""
     node, number = edge
     buffer = task.buffers.get(node)
     if buffer is None or number >= len(buffer) or buffer[number] is None:

@@ -28,7 +28,7 @@ class RecordedDevice(Device):
 
     @property
     def real(self) -> Device:
-        """What it stands for."""
+        """The device that this object stands for."""
         return self._real
 
     def __eq__(self, other: object) -> bool:
@@ -54,7 +54,7 @@ def with_backends(make: Callable[[Device], Any]) -> None:
 
 
 def recorded(real: Device) -> RecordedDevice:
-    """What stands for a device in programs that are recorded: one object for each."""
+    """The stand-in for a device in recorded programs: one object for each device."""
     if isinstance(real, RecordedDevice):
         return real
     found = _KNOWN.get(real)

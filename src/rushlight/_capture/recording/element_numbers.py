@@ -143,7 +143,7 @@ def _check(failed: Tensor) -> None:
 
 
 def computed(function: Any, operands: Sequence[Any]) -> Any:
-    """What an operation of Python gives for numbers, one of which is an element of a tensor."""
+    """Apply an operation of Python to numbers, one of which is an element of a tensor."""
     operands = [_plain(x) for x in operands]
     kinds = [_kind(x) for x in operands]
     if any(kind not in (bool, int, float) for kind in kinds):

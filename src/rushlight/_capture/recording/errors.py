@@ -1,4 +1,4 @@
-"""What a recording refuses."""
+"""Errors of recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording writes down: one entry for each call of the backend protocol that reads or writes memory."""
+"""Log of a recording: one entry for each call of the backend protocol that reads or writes memory."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Branch(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """What was carried in, at `first`, went through the second part as long as the first one gave true; the results are
+    """A loop: values carried in at `first` go through the second part as long as the first gives true; results are
     at `fresh`.  `carried` are the addresses and specs of what stands for it in the parts.
     """
 

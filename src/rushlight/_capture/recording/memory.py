@@ -1,4 +1,4 @@
-"""What stands for the memory and the history of a recording's inputs."""
+"""Stand-ins for the memory and the history of a recording's inputs."""
 
 from __future__ import annotations
 

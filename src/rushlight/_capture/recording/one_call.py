@@ -38,7 +38,7 @@ class Result(NamedTuple):
 
 
 class CallGraph(NamedTuple):
-    """What a call computes.
+    """The graph of one call.
 
     `reads` are the tensors whose values the graph takes, by number.  The graph's outputs are the values of `results`,
     then the new values of the tensors in `changed`.  `structure` is what the function returned, with numbers of results

@@ -215,7 +215,7 @@ class Recording:
         self.note(self.streams.drawn(entry))
 
     def stream_state(self, generator: Any) -> Tensor:
-        """What stands for the state of a generator at this point."""
+        """Stand-in for the state of a generator at this point."""
         made = empty_spec(Spec.of(UINT8, recorded(CPU), (STATE_SIZE,)))
         self.streams.states[made._ptr] = generator, self.streams.place(generator)
         return made
@@ -273,7 +273,8 @@ class Recording:
             made.own.update(m.address for m in self._memories[first:] if m.real is None)
 
     def collective(self, name: str, x: Tensor, out: Tensor, params: dict[str, Any]) -> None:
-        """Note a call of processes from `x` into `out`: recorded tensors, row-major, that do not overlap or are the same.
+        """Note a call of processes from `x` into `out`: recorded tensors, row-major, that do not overlap or are the
+        same.
 
         RecordingError for others.
         """
@@ -331,8 +332,8 @@ class Recording:
         return found
 
     def is_given(self, x: Tensor) -> bool:
-        """Whether a program is given all elements that a recorded tensor shows: its own memory, or a stretch between the
-        first and the last element of inputs.
+        """Whether a program is given all elements that a recorded tensor shows: its own memory, or a stretch between
+        the first and the last element of inputs.
         """
         memory = self.memory_at(x._ptr)
         if memory.real is None:
@@ -423,8 +424,8 @@ class Recording:
             meta_of(made).post_hooks = {0: _unrun}
 
     def forgets_gradient(self, made: Tensor) -> bool:
-        """Whether the `.grad` that an input comes with is of no matter: it is replaced now or was before, and nobody has
-        looked at it.  Then calls of the program may come with a gradient or with none.
+        """Whether the `.grad` that an input comes with is of no matter: it is replaced now or was before, and nobody
+        has looked at it.  Then calls of the program may come with a gradient or with none.
         """
         number = self._numbers.get(id(made))
         if number is None:

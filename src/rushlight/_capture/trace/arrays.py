@@ -226,7 +226,7 @@ def sample(value: Any) -> Any:
 
 
 def computed(ufunc: Any, function: Callable[..., Any], *operands: Any) -> TracedArray:
-    """What a function of elements gives: operands in the dtypes of NumPy's loop, the result in its dtype."""
+    """Apply a ufunc: operands in the dtypes of NumPy's loop, the result in its dtype."""
     kinds = [_resolved(x) for x in operands]
     *inputs, output = ufunc.resolve_dtypes((*kinds, *[None] * (ufunc.nargs - len(kinds))))[: len(kinds) + 1]
     given = [_cast(operand(x), dtype) for x, dtype in zip(operands, inputs, strict=True)]

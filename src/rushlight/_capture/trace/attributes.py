@@ -1,5 +1,5 @@
-"""Attributes of objects while a function is traced: what is read of modules, classes, functions and objects is guarded, what
-is written to objects from outside waits.
+"""Attributes of objects while a function is traced: what is read of modules, classes, functions and objects is guarded,
+what is written to objects from outside waits.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def function_attribute(tracer: Tracer, obj: types.FunctionType, name: str) -> An
 
 
 def object_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
-    """What the type of an object does to load an attribute of it."""
+    """Load an attribute as the object's type does."""
     kind = type(obj)
     guard_names(tracer, kind)
     getter = type_attribute(kind, "__getattribute__")
@@ -245,7 +245,7 @@ def object_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
 
 
 def generic_attribute(tracer: Tracer, obj: Any, name: str, missing: Callable[[Any, type, str], Any]) -> Any:
-    """What `object.__getattribute__` does; `missing` is called for what is not there."""
+    """Load as `object.__getattribute__` does; `missing` is called for absent names."""
     kind = type(obj)
     if name == "__dict__":
         return InstanceDict(tracer, obj) if tracer.outside.is_outside(obj) else obj.__dict__
@@ -273,7 +273,7 @@ def no_attribute(obj: Any, kind: type, name: str) -> Any:
 
 
 def missing_attribute(tracer: Tracer, obj: Any, kind: type, name: str) -> Any:
-    """What `__getattr__` gives for an attribute that is not there."""
+    """Load an absent attribute through `__getattr__`."""
     fallback = type_attribute(kind, "__getattr__")
     if fallback is ABSENT:
         return no_attribute(obj, kind, name)
@@ -302,7 +302,7 @@ def _made_when_asked(tracer: Tracer, obj: Any, name: str) -> Any:
 
 
 def descriptor_attribute(tracer: Tracer, obj: Any, name: str, raw: Any) -> Any:
-    """What an attribute of the class gives for an instance."""
+    """Bind a class attribute to an instance."""
     if isinstance(raw, types.FunctionType):
         adopt(tracer, raw)
         return types.MethodType(raw, obj)
@@ -350,7 +350,7 @@ def slot_attribute(tracer: Tracer, obj: Any, name: str) -> Any:
 
 
 def set_object_attribute(tracer: Tracer, obj: Any, name: str, value: Any) -> Any:
-    """What `object.__setattr__` does."""
+    """Set as `object.__setattr__` does."""
     raw = type_attribute(type(obj), name)
     if isinstance(raw, property):
         if raw.fset is None:
@@ -366,7 +366,7 @@ def set_object_attribute(tracer: Tracer, obj: Any, name: str, value: Any) -> Any
 
 
 def delete_object_attribute(tracer: Tracer, obj: Any, name: str) -> None:
-    """What `object.__delattr__` does."""
+    """Delete as `object.__delattr__` does."""
     raw = type_attribute(type(obj), name)
     if isinstance(raw, property):
         if raw.fdel is None:

@@ -107,7 +107,7 @@ _HOOKING = frozenset(("register_hook", "register_prehook", "register_post_accumu
 
 
 def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a call gives, or an `Enter` for one that is followed."""
+    """The result of a call, or an `Enter` for a call that is followed."""
     if id(function) in HOOKS.breaks:
         raise Break(HOOKS.breaks[id(function)][1])
     if isinstance(function, types.FunctionType) and (why := getattr(function, "_runs_apart", None)) is not None:
@@ -128,12 +128,12 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if tracer.follows_numpy and str(getattr(function, "__module__", "")).startswith("numpy"):
         found = numpy_calls().call(tracer, function, args, kwargs)
         if found is not ABSENT:
-            tracer.spoil()
+            tracer.mark_unrepeatable()
             return found
     if kind is types.FunctionType:
         return _function(tracer, function, args, kwargs)
     if kind is Append:
-        tracer.spoil()
+        tracer.mark_unrepeatable()
         lazy = function.lazy  # which somebody may have looked at since
         (lazy.appended if lazy.value is ABSENT else lazy.value).append(*args)
         return None
@@ -144,7 +144,7 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if kind is functools.partial:
         return _partial(tracer, function, args, kwargs)
     if kind.__name__ == "_lru_cache_wrapper":
-        tracer.spoil()
+        tracer.mark_unrepeatable()
         found = library.memoized(tracer, function, args, kwargs)
         if found is not ABSENT:
             return found
@@ -174,7 +174,7 @@ def numpy_calls() -> Any:
 
 
 def _kept_result(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function gives whose result is kept: it is called now."""
+    """Call a function whose result becomes a constant of the trace."""
     if any(tracer.rec.is_recorded(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor)):
         raise Break(f"the kept result of {getattr(function, '__qualname__', function)}() depends on a tensor")
     tracer.unkept = "it holds the result of a function that is not followed"
@@ -196,7 +196,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         return call(tracer, original, args, kwargs)
     name = HOOKS.handled.get((own_module(function.__globals__.get("__name__")), function.__name__))
     if name is not None:
-        tracer.spoil()
+        tracer.mark_unrepeatable()
     if name in _CHECKS and tracer.settings.backend is not None:
         found = element_checks.noted(tracer, function, *real_arguments(tracer, args, kwargs))
         if found is not ABSENT:
@@ -210,7 +210,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
         raise Break("calls the step of an optimizer, which no node of an fx graph is")
     if HOOKS.communicating and process_groups.communicates(function):
-        tracer.spoil()
+        tracer.mark_unrepeatable()
         args, kwargs = real_arguments(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
@@ -244,10 +244,10 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         return _run(tracer, function, args, kwargs)
     found = library.instead(tracer, function, args, kwargs)
     if found is not ABSENT:
-        tracer.spoil()
+        tracer.mark_unrepeatable()
         return found
     if function.__code__ is library.DISPATCH:
-        tracer.spoil()
+        tracer.mark_unrepeatable()
         return library.dispatched(tracer, function, *args)
     module = own_module(function.__globals__.get("__name__")).partition(".")[0]
     if module in sys.stdlib_module_names and module not in _FOLLOWED:
@@ -268,7 +268,9 @@ def _holds_users(function: Any, seen: set[int]) -> bool:
 
 
 def _holds_tensors(value: Any, seen: set[int]) -> bool:
-    """Whether a value is a tensor or holds one: in containers, and in closures of functions of ours, as `vjp` gives them."""
+    """Whether a value is a tensor or holds one: in containers, and in closures of functions of ours, as `vjp` gives
+    them.
+    """
     if isinstance(value, Tensor):
         return True
     if id(value) in seen:
@@ -380,7 +382,7 @@ def _object(tracer: Tracer, found: Any, obj: Any, args: tuple[Any, ...], kwargs:
 
 
 def _got(tracer: Tracer, getter: Any, obj: Any) -> Any:
-    """What an `itemgetter`, `attrgetter` or `methodcaller` gives for an object."""
+    """Apply an `itemgetter`, `attrgetter` or `methodcaller` to an object."""
     names = getter.__reduce__()[1]
     if type(getter) is operator.methodcaller:
         return call(tracer, tracer.finished(tracer.load_attr(obj, names[0])), names[1:], {})
@@ -526,7 +528,7 @@ class Followed:
 
 
 def followed(tracer: Tracer, function: Any) -> Any:
-    """What native code calls in the place of a function: one of a user is followed while the trace goes on."""
+    """The function that native code calls instead: users' functions are followed while the trace goes on."""
     held = function.__func__ if isinstance(function, types.MethodType) else function
     users = isinstance(held, types.FunctionType) and is_foreign(held)
     if isinstance(function, types.MethodType) and not tracer.closed:  # an override of a mode or of a class of tensors
@@ -727,7 +729,7 @@ def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         if handler is None:
             found = library.instead(tracer, function, args, kwargs)
             if found is not ABSENT:
-                tracer.spoil()
+                tracer.mark_unrepeatable()
                 return found
             return _native_function(tracer, function, args, kwargs)
         args, kwargs = real_arguments(tracer, args, kwargs)
@@ -852,7 +854,7 @@ def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, 
 
 
 def entries(owner: dict[Any, Any]) -> dict[Any, Any]:
-    """What a dict holds whose class has methods of its own, in order."""
+    """Entries of a dict in order, past methods that its class overrides."""
     keys = OrderedDict.__iter__(owner) if isinstance(owner, OrderedDict) else dict.__iter__(owner)
     return {key: dict.__getitem__(owner, key) for key in keys}
 
@@ -903,7 +905,7 @@ def entry(tracer: Tracer, owner: dict[Any, Any], source: Any, name: str, key: An
 
 
 def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> Any:
-    """What `object`'s own methods do, for objects whose attributes go through the trace."""
+    """Call a slot of `object` for objects whose attributes go through the trace."""
     if isinstance(owner, (type, types.ModuleType)):
         return ABSENT
     if name == "__setattr__" and tracer.is_user_object(owner):
@@ -999,7 +1001,7 @@ def length(tracer: Tracer, obj: Any) -> Any:
 
 
 def as_length(found: Any) -> Any:
-    """What `len()` gives for the result of a `__len__`."""
+    """Check the result of a `__len__`, as `len()` does."""
     if not isinstance(found, (int, float, str, type(None))):  # numbers that are not known yet among them
         return found
     size = operator.index(cast("Any", found))

@@ -154,7 +154,7 @@ def _namedtuple(tracer: Tracer, name: Any, fields: Any, **rest: Any) -> Any:
 
 
 def _data_class(tracer: Tracer, kind: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `dataclasses.dataclass` does to a class."""
+    """Apply `dataclasses.dataclass` to a class."""
     if not is_made(tracer, kind):
         raise Break(f"makes {getattr(kind, '__name__', kind)} a data class")
     made = tracer.native(_PROCESS, kind, *args, **kwargs)

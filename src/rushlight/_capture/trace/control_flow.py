@@ -27,7 +27,7 @@ __all__ = ["cond", "recorded_part", "while_loop"]
 
 
 def cond(tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, operands: Any = (), **rest: Any) -> Any:
-    """What `cond` gives where its predicate is a recorded tensor; ABSENT where it is to be followed."""
+    """Record a `cond` on a recorded predicate; ABSENT where the call is to be followed."""
     if rest or not _is_open(tracer, pred) or not (callable(true_fn) and callable(false_fn)):
         return ABSENT
     if not isinstance(operands, (tuple, list)) or any(not isinstance(x, Tensor) for x in tree_flatten(operands)[0]):
@@ -55,7 +55,7 @@ def cond(tracer: Tracer, pred: Any, true_fn: Any = None, false_fn: Any = None, o
 
 
 def while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any = None, carried_inputs: Any = None, **rest: Any) -> Any:
-    """What `while_loop` gives where what it carries are recorded tensors; ABSENT where it is to be followed."""
+    """Record a `while_loop` over recorded tensors; ABSENT where the call is to be followed."""
     if rest or not isinstance(carried_inputs, (tuple, list)) or not (callable(cond_fn) and callable(body_fn)):
         return ABSENT
     leaves, tree = tree_flatten(tuple(carried_inputs))
@@ -160,7 +160,7 @@ def _check_entry(tracer: Tracer, name: str, entry: Any, own: set[int]) -> None:
 
 
 def _changes(tracer: Tracer) -> tuple[Any, ...]:
-    """What a trace has changed outside of it so far."""
+    """Changes that a trace has made outside of it so far."""
     outside = tracer.outside
     waiting = [(key, sorted((name, id(x)) for name, x in held.items())) for key, held in outside.attributes.items()]
     spaces = [(key, sorted((name, id(x)) for name, x in held.items())) for key, held in outside.globals.items()]

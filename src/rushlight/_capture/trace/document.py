@@ -1,4 +1,4 @@
-"""What a program called, as records: from these the fx graph is made that a custom backend gets.
+"""Calls of a program, as records: a custom backend's fx graph is made from them.
 
 The tracer writes a record for everything that PyTorch's own capture makes a node of.  Values are known by identity:
 `args` and `result` hold the stand-in tensors themselves.  `Document` writes the records; whoever knows `fx` makes a
@@ -146,7 +146,7 @@ class Document:
 
 
 class Undocumented:
-    """What a tracer tells a document, where nobody wants one."""
+    """The document interface of a tracer without a document: it records nothing."""
 
     def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Write a call of one of our own functions down, where somebody wants a document of the trace."""

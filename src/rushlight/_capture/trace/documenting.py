@@ -328,8 +328,8 @@ class DocumentingTracer(Tracer):
             self.note_call(function, args, kwargs, result)
 
     def before_uses(self, tensors: Any) -> Any:
-        """Where a graph has to end for a hook of a tensor, or a gradient by it: before the first of some tensors is made
-        that the graph has used since, as several results of one graph do not lead to each other.
+        """Where a graph has to end for a hook of a tensor, or a gradient by it: before the first of some tensors is
+        made that the graph has used since, as several results of one graph do not lead to each other.
         """
         found = []
         for x in tensors if isinstance(tensors, (list, tuple)) else (tensors,):
@@ -339,7 +339,9 @@ class DocumentingTracer(Tracer):
         return min([place for place in found if place is not None], key=lambda place: place[0], default=None)
 
     def note_operator(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> Any:
-        """Write an operation of Python's down, if one operand is a tensor: adding two lists of tensors computes nothing."""
+        """Write an operation of Python's down, if one operand is a tensor: adding two lists of tensors computes
+        nothing.
+        """
         if any(not isinstance(_known(x), (list, tuple)) and _has_tensor(_known(x)) for x in args):
             return self.note(function, args, {}, result)
         return result
@@ -435,7 +437,7 @@ class DocumentingTracer(Tracer):
             env.by_program = outer
 
     def operands(self, *values: Any) -> list[Any]:
-        """What the trace works on for operands of Python's operators: a number that comes in has records of its own,
+        """Traced operands of Python's operators: a number that comes in has records of its own,
         which stand before the operator's, in the order of the operands.
         """
         found = []
@@ -543,7 +545,7 @@ class DocumentingTracer(Tracer):
         return super().noted(made)
 
     def rows(self, tensor: Any) -> Any:
-        """What iterating over a tensor gives, with a node for each row."""
+        """Rows of a tensor that is iterated over, with a node for each."""
         self.use(tensor)
         return tuple(
             [self.note(operator.getitem, (tensor, i), {}, row) for i, row in enumerate(self.native(list, tensor))]

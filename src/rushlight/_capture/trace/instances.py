@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["DELETED", "InstanceDict", "name_in_dict"]
 
 DELETED: Any = types.SimpleNamespace(name="deleted")
-"""What a write that waits holds for an attribute that is to be deleted."""
+"""Marker of a deleted attribute among pending writes."""
 
 
 class InstanceDict:

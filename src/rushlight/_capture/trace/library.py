@@ -38,7 +38,7 @@ __all__ = ["instead", "memoized"]
 
 
 def instead(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a call gives that is treated here; ABSENT for all others."""
+    """The result of a call with a handler here; ABSENT for all others."""
     handler = _HANDLERS.get(function) or classes.HANDLERS.get(function)
     if handler is None:
         if (
@@ -53,7 +53,7 @@ def instead(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function under `functools.lru_cache` gives for plain arguments: what it keeps, or will keep from now on.
+    """Call a function under `functools.lru_cache` with plain arguments: the cached result, or a new one that is cached.
     ABSENT for other arguments.
     """
     args = tuple([_settled(tracer.real(x)) for x in args])
@@ -87,7 +87,7 @@ _WITHOUT_STATE = sys.stdlib_module_names | {"rushlight"}  # modules whose functi
 
 
 def memo(tracer: Tracer, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `functools.lru_cache` makes of a function: a memory of the trace's own."""
+    """Apply `functools.lru_cache` to a function: the cache belongs to the trace."""
     return tracer.native(MEMO, functools.partial(tracer.nested_call, function), *args, **kwargs)
 
 

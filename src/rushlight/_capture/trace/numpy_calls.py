@@ -25,7 +25,7 @@ _OURS = tuple(__name__.replace("numpy_calls", name) for name in ("arrays", "arra
 
 
 def call(tracer: Tracer, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a function of NumPy gives for arrays of the trace, or makes of plain values; ABSENT for other calls."""
+    """Call a function of NumPy with traced arrays or plain values; ABSENT for other calls."""
     given = [tracer.real(x) for x in args]
     named = {key: tracer.real(x) for key, x in kwargs.items()}
     traced = _any_array([*given, *named.values()])
@@ -51,7 +51,7 @@ def _number(tracer: Tracer, kind: Any, value: Any) -> Any:
 
 
 def computed(tracer: Tracer, ours: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a function of ours gives in the place of NumPy's; whatever it refuses, NumPy itself may do or refuse."""
+    """Call our function in place of NumPy's; where ours refuses, the trace breaks and NumPy runs the call."""
     name = getattr(ours, "__name__", "function").strip("_")
     try:
         inspect.signature(ours).bind(*args, **kwargs)
@@ -61,7 +61,7 @@ def computed(tracer: Tracer, ours: Callable[..., Any], args: Sequence[Any], kwar
 
 
 def handed(tracer: Tracer, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a function of ours gives that takes or gives an array; ABSENT for other calls."""
+    """Call a function of ours that takes or returns an array; ABSENT for other calls."""
     name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
     if getattr(function, "__func__", function) is HOOKS.public.Tensor.numpy and not kwargs and len(args) <= 1:
         x = owner if isinstance(owner, Tensor) else args[0]
@@ -105,7 +105,7 @@ class ArrayMethod:
 
 
 def method_called(tracer: Tracer, method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a method of an array gives; ABSENT for other objects."""
+    """Call a method of an array; ABSENT for other objects."""
     if type(method) is not ArrayMethod:
         return ABSENT
     given = [method.array, *[tracer.real(x) for x in args]]

@@ -125,7 +125,7 @@ def has_end(value: Any) -> bool:
 
 
 def grad_condition(x: Tensor) -> str:
-    """What says of a tensor, without the warning of `x.grad`, that it has a gradient or none."""
+    """A condition that a tensor has a gradient or none, without the warning of `x.grad`."""
     if x._node is None:
         return f"({{}}.grad is None) is {x.grad is None}"
     meta = x._autograd_meta
@@ -135,7 +135,7 @@ def grad_condition(x: Tensor) -> str:
 
 
 def autograd_facts(x: Tensor) -> int:
-    """What a trace relies on of a tensor's part in autograd besides its flags.
+    """Autograd state of a tensor on which a trace relies, besides its flags.
 
     1 with hooks, 2 with hooks after accumulation, 4 made in inference mode.  `words` knows in which words of the tensor
     this is.
@@ -172,7 +172,7 @@ class Lazy:
             self.dropped(self.real)
 
     def realise(self) -> Any:
-        """What the trace works on in its place, from now on."""
+        """The traced object in its place, wrapped on first use."""
         if self.value is ABSENT:
             self.value = self.outside.wrap(self.real, self.source)
             if self.appended:
@@ -221,7 +221,7 @@ def _no_host_number(value: float, source: Source) -> Any:
 
 
 class Outside:
-    """What a trace knows of the world around it."""
+    """Objects from outside of a trace: their sources, stand-ins and changes."""
 
     def __init__(self, reads: Reads, stand_in: Callable[..., Tensor], internal: Callable[[Any], bool]) -> None:
         self.reads, self.stand_in, self.internal = reads, stand_in, internal
@@ -303,7 +303,7 @@ class Outside:
         return known
 
     def wrap(self, value: Any, source: Source) -> Any:
-        """What the trace works on in the place of `value`, which comes from `source`."""
+        """The traced stand-in for `value`, which comes from `source`."""
         if isinstance(value, _PLAIN):
             if (type(value) is int or type(value) is float) and not source.is_constant:
                 return self._wrap_number(value, source)
@@ -352,7 +352,7 @@ class Outside:
         self.seen.setdefault(id(value), source)
         self.came.setdefault(id(value), (value, source))
 
-    def told_apart(self, *values: Any) -> None:
+    def require_distinct(self, *values: Any) -> None:
         """The trace tells objects apart by their identity: of those that never change too."""
         for value in values:
             if (source := self.sources.get(id(value))) is not None and self._is_value(value, value):
@@ -542,8 +542,8 @@ class Outside:
         return known is not None and (made._spec is not known[1] or made._ptr != known[2])
 
     def is_relaid(self, made: Tensor) -> bool:
-        """Whether a changed tensor is another view of the memory that it came in with, outside of any graph: the segment
-        can do the same.
+        """Whether a changed tensor is another view of the memory that it came in with, outside of any graph: the
+        segment can do the same.
         """
         real, _ = self.tensors[id(made)]
         storage, numbers = made._storage, (*made._spec.shape, *made._spec.strides)
@@ -557,7 +557,7 @@ class Outside:
         )
 
     def part(self, value: Tensor, source: Source) -> Tensor:
-        """What the trace works on in the place of a tensor inside of a wrapper, whose sizes are what they are."""
+        """The traced stand-in for a tensor inside of a wrapper, with constant sizes."""
         known = self.values.get(id(value))
         if known is None:
             known = self._wrap_tensor(value, source, False)

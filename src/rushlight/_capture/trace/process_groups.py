@@ -29,7 +29,7 @@ def communicates(function: types.FunctionType) -> bool:
 
 
 def called(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a call gives: tensors of the recording, a rank or a size."""
+    """Call a function of process groups: it returns tensors of the recording, a rank or a size."""
     depends(tracer)
     for x in (*args, *kwargs.values()):
         _guard(tracer, x)

@@ -1,7 +1,8 @@
-"""What a trace reads of the process besides tensors: settings that functions tell, and methods of tensors that a program replaced.
+"""Process state that a trace reads besides tensors: settings that functions tell, and methods of tensors that a program
+replaced.
 
-A function of ours that tells a setting runs while a function is traced, and its answer is part of the trace: it is asked again
-before the trace is used.  What the state word and the lists of `process_states` hold is guarded by these.
+A function of ours that tells a setting runs while a function is traced, and its answer is part of the trace: it is
+asked again before the trace is used.  What the state word and the lists of `process_states` hold is guarded by these.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def replaced_operators() -> list[str]:
     return [] if held is None else sorted(name for name in held.names if name.startswith("__") and name.endswith("__"))
 
 
-# What Python itself keeps in a class: names of slots, for copies and pickles, what is abstract, what it is a parameter of.
+# Attributes that Python itself keeps in a class: slot names for copies and pickles, abstract methods, type parameters.
 _OF_PYTHON = frozenset(
     ("__slotnames__", "__abstractmethods__", "__annotations__", "__doc__", "__parameters__", "_abc_impl")
 )

@@ -85,7 +85,7 @@ class _Bound:
 
 
 def _described(x: Tensor) -> tuple[Any, ...]:
-    """What code in Python can find out about a tensor without its elements."""
+    """Properties of a tensor that Python code can read without its elements."""
     meta = x._autograd_meta
     more = _NO_META
     if meta is not None:
@@ -217,14 +217,14 @@ class _Record:
 
 
 class Repeats:
-    """What a trace hears of the calls that it follows; `regions()` tells what is open in the thread's state."""
+    """Events of the calls that a trace follows; `regions()` is the state of the thread's open regions."""
 
     def __init__(self, tracer: Tracer, regions: Callable[[], Any]) -> None:
         self.tracer, self._regions = tracer, regions
         self.heard: list[tuple[Any, ...]] = []
         self.count = 0  # calls that were repetitions
         self._inner = 0  # native calls within the one that runs: code was followed there
-        self._spoiled = -1  # where something was heard of that no repetition can do
+        self._unrepeatable = -1  # where something was heard of that no repetition can do
         self._ended = False  # whether nothing can be repeated any more
         self._open: list[_Record] = []
         self._known: dict[Any, list[_Record]] = {}
@@ -260,21 +260,21 @@ class Repeats:
         if id(function) in self.made:
             self.heard.append(("local", self.made[id(function)]))
 
-    def spoil(self) -> None:
+    def mark_unrepeatable(self) -> None:
         """Something happens that no repetition can do."""
-        self._spoiled = len(self.heard)
-        self.heard.append(("spoiled",))
+        self._unrepeatable = len(self.heard)
+        self.heard.append(("unrepeatable",))
 
     def changes(self, container: Any) -> None:
         """The trace changes a container: what it reads of one from outside is not told by conditions from now on."""
         if id(container) in self.tracer.outside.shadows:
-            self.spoil()
+            self.mark_unrepeatable()
             self._ended = True
 
     def by_identity(self, *values: Any) -> None:
         """The trace tells objects apart by their identity."""
         if self._open and all(map(self._has_identity, values)):
-            self.spoil()
+            self.mark_unrepeatable()
 
     def _has_identity(self, x: Any) -> bool:
         if is_plain(x) or isinstance(x, (Tensor, type, types.FunctionType, InstanceDict, *CONTAINERS)):
@@ -294,18 +294,18 @@ class Repeats:
         except StopIteration:
             raise
         except BaseException:
-            self.spoil()
+            self.mark_unrepeatable()
             raise
         finally:
             followed, self._inner = self._inner, outer + 1
         if self._works_on_tensors(function, owner, args, kwargs, made):
             if followed or not _is_simple((args, kwargs)) or not (_is_simple(made) or _is_method(made)):
-                self.spoil()
+                self.mark_unrepeatable()
                 return made
             call.made = _copied(made), [_described(x) for x in _tensors(made)]
             self.heard.append(("call", call))
         elif STATE.word != call.word or (function is not getattr and any(map(self._has_identity, args))):
-            self.spoil()
+            self.mark_unrepeatable()
         return made
 
     def _works_on_tensors(self, function: Any, owner: Any, args: Any, kwargs: Any, made: Any) -> bool:
@@ -323,7 +323,9 @@ class Repeats:
     # ***** calls of objects *****
 
     def called(self, root: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Following | None]:
-        """What a call gives that repeats an earlier one (else ABSENT), and the link for one that is to be followed."""
+        """The result of a call that repeats an earlier one (else ABSENT), and the link for a call that is to be
+        followed.
+        """
         outside, frames = self.tracer.outside, self.tracer.interpreters[-1].frames
         source = outside.sources.get(id(root))
         if self._ended or self._unclean() or not frames or frames[-1].handled is not None:
@@ -365,7 +367,7 @@ class Repeats:
             return
         while self._open.pop() is not record:  # those that an exception left
             pass
-        clean = self._spoiled < record.start and not self._ended and not self._unclean()
+        clean = self._unrepeatable < record.start and not self._ended and not self._unclean()
         clean = clean and _is_simple(value) and self._regions() == record.state
         if clean and self._counts() == record.counts and len(record.alike) < _MOST_ALIKE:
             record.end, record.result = len(self.heard), _copied(value)
@@ -426,7 +428,7 @@ class _Repeatable:
     # ***** from what was heard *****
 
     def _entries(self, start: int, end: int) -> Iterator[tuple[Any, ...]]:
-        """What was heard in the call, and before it of the objects that it reads."""
+        """Events in the call, and earlier ones about the objects that it reads."""
         for entry in self._repeats.heard[start:end]:
             yield entry
             if entry[0] == "wrap":
@@ -527,7 +529,7 @@ class _Repeatable:
         return value
 
     def _outcome(self, made: Any, descriptions: Iterator[Any]) -> Any:
-        """What a call has to give: tensors of these descriptions (slots for those that are known), plain values."""
+        """The expected result of a call: tensors of these descriptions (slots for known ones), plain values."""
         if isinstance(made, Tensor):
             description = next(descriptions)
             if id(made) in self._slots:
@@ -539,7 +541,7 @@ class _Repeatable:
         return _Parts(type(made), [made.__name__], ()) if _is_method(made) else _as_words(made)
 
     def _function(self) -> Callable[[Any], list[Any] | None]:
-        """What gives the values at all paths from an object, or None where a condition does not hold."""
+        """A function for the values at all paths from an object; it returns None where a condition does not hold."""
         names = ", ".join(f"x{n}" for n in range(len(self._paths)))
         body = "\n".join(f"    {line}" for line in [*self._lines, f"return [{names}]"])
         text = f"def values(x0):\n  try:\n{body}\n  except ERRORS: return None"
@@ -583,8 +585,8 @@ class _Repeatable:
     def _require(
         self, values: Sequence[Any], sources: Sequence[Source], given: Sequence[Tensor]
     ) -> list[Tensor] | None:
-        """Rely on what the call relies on; the tensors that are given and those of the object, each once, or None where one
-        is not as it should be.
+        """Rely on what the call relies on; the tensors that are given and those of the object, each once, or None where
+        one is not as it should be.
         """
         tracer, own = self._tracer, {id(x): x for x in given}
         for kind, n, what in self._steps:

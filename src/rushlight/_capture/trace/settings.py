@@ -1,4 +1,4 @@
-"""What a user asks of a compiled function, and what other rooms tell the tracer."""
+"""Options of compiled functions, and hooks that other rooms set for the tracer."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class CompileSettings:
 
 
 class Hooks:
-    """What public pages register.
+    """Hooks that public pages register.
 
     `document(tracer, outputs)` makes an fx graph of a trace's records.  `breaks` tells by a function's identity why it
     is never followed.  `constant` holds functions whose result is kept, `replaced` those in whose place another one is
     followed.  `inlined` are prefixes of our own modules that are followed like a user's.
 
     `handled` names what `control_flow` does in the place of a function, by its module and name.  `opaque(function)` is
-    None, or an operator that must not run on recorded tensors: it is called between two segments.
-    `fake(env, operator, args, kwargs)` makes tensors like its results.  `sized_by_elements(env, function, args, kwargs)` gives, in a
-    tuple, fake tensors like the results of a function whose sizes elements tell, or None.
+    None, or an operator that must not run on recorded tensors: it is called between two segments.  `fake(env, operator,
+    args, kwargs)` makes tensors like its results.  `sized_by_elements(env, function, args, kwargs)` gives, in a tuple,
+    fake tensors like the results of a function whose sizes elements tell, or None.
 
     `dynamic(asked)` says whether sizes are symbols: True from the first trace on, None where they change, False where
     they are marked alone; `asked` is what the function was compiled with.
 
-    `world()` is what knows the process groups, with the one that `default` names; `communicating` holds, by their modules,
-    functions that depend on it: they run as they are, and are guarded by the groups that they are given.  An empty set
-    stands for all functions of a module.
+    `world()` is what knows the process groups, with the one that `default` names; `communicating` holds, by their
+    modules, functions that depend on it: they run as they are, and are guarded by the groups that they are given.  An
+    empty set stands for all functions of a module.
 
     `wrappers` are classes of tensors that are made of others, by module and name, with the attributes that say how (see
     `trace.wrappers`); `values` are modules whose objects never change, and are guarded by what they are equal to.
@@ -61,8 +61,9 @@ class Hooks:
     `states` are lists about the whole process: a trace is used while their last items are the same objects.
 
     `public` is the package with the functions of tensors, by which functions of NumPy are computed where
-    `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be numbers in it (`item`),
-    `captures_sizes()` whether operators whose results have sizes that only elements tell may run between two programs.
+    `follows_numpy()` says so.  `captures_elements()` says whether elements of tensors that a program computes can be
+    numbers in it (`item`), `captures_sizes()` whether operators whose results have sizes that only elements tell may
+    run between two programs.
 
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `settled()` says
     whether nobody asks to be told where a function would be traced again.  `strict()` says,

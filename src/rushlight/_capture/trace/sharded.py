@@ -53,7 +53,7 @@ def placed(parameters: Places) -> Iterator[None]:
 
 
 def before(tracer: Tracer, state: Any, module: Any, args: Any, kwargs: Any) -> Any:
-    """What the hook before a module's forward gives."""
+    """The hook before a module's forward."""
     source = tracer.constant_source(state)
     form = state.form()
     if form[0]:
@@ -84,7 +84,7 @@ def before(tracer: Tracer, state: Any, module: Any, args: Any, kwargs: Any) -> A
 
 
 def after(tracer: Tracer, state: Any, module: Any, args: Any, outputs: Any) -> Any:
-    """What the hook after it gives."""
+    """The hook after a module's forward."""
     if not tracer.sharded.open or tracer.sharded.open[-1][0] is not state:
         return ABSENT
     _, replaced = tracer.sharded.open.pop()

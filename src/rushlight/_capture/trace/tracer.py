@@ -151,10 +151,10 @@ class Tracer(Undocumented, Operations):
         self.repeats = self.outside.repeats = Repeats(self, regions)
         self.reads.heard = self.repeats.check
 
-    def spoil(self) -> None:
-        """What happens now is no part of a call that is repeated."""
+    def mark_unrepeatable(self) -> None:
+        """Mark the calls being followed as unfit for repetition."""
         if self.repeats is not None:
-            self.repeats.spoil()
+            self.repeats.mark_unrepeatable()
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into: it runs between two segments."""
@@ -185,7 +185,7 @@ class Tracer(Undocumented, Operations):
 
     def append(self, items: Any, value: Any) -> None:
         if type(items) is Lazy:
-            self.spoil()
+            self.mark_unrepeatable()
         if type(items) is Lazy and items.value is ABSENT and type(items.real) is list:  # as `items.append`
             self.reads.check(items.source, f"type({{}}) is {self.constants.name(list)}")
             items.appended.append(value)
@@ -290,7 +290,7 @@ class Tracer(Undocumented, Operations):
                 raise Break(f"native code would run methods of a {kind.__name__} from outside")
 
     def noted(self, made: Any) -> Any:
-        """What native code gave, with the place noted where that may be a reason to end the trace before it."""
+        """Results of native code; their place is noted where it may be a reason to end the trace before them."""
         if isinstance(made, Tensor):
             if made._node is not None:
                 self.node_at.setdefault(id(made._node), self.place)
@@ -349,7 +349,7 @@ class Tracer(Undocumented, Operations):
 
     def outside_of_trace(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run native code for what it keeps: nothing that it does to tensors is recorded."""
-        self.spoil()
+        self.mark_unrepeatable()
         self.rec.__exit__()
         try:
             return function(*args, **kwargs)
@@ -500,7 +500,7 @@ class Tracer(Undocumented, Operations):
     # ----- objects of users' classes -----
 
     def instance_attribute(self, obj: Any, name: str) -> Any:
-        """What the dictionary of an object holds; ABSENT where it has no such name."""
+        """An entry of an object's dictionary; ABSENT where it has no such name."""
         if not self.outside.is_outside(obj):
             return own_dict(obj).get(name, ABSENT)
         waiting = self.outside.attributes.get(id(obj))
@@ -536,7 +536,7 @@ class Tracer(Undocumented, Operations):
                 raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} of this thread")
             self.outside.attributes.setdefault(id(obj), {})[name] = value
             return
-        self.spoil()
+        self.mark_unrepeatable()
         if value is DELETED:
             object.__delattr__(obj, name)
         else:
@@ -553,14 +553,14 @@ class Tracer(Undocumented, Operations):
             return attributes.store_tensor_attribute(self, obj, name, value)
         if isinstance(obj, (types.ModuleType, type)):
             if id(obj) in self.made_functions:
-                self.spoil()
+                self.mark_unrepeatable()
                 setattr(obj, name, self.real(value))
                 return None
             raise Break(f"writes the attribute '{name}' of {obj!r}")
         if not self.is_user_object(obj):
             if self.outside.is_outside(obj) or id(obj) in self.outside.shadows:
                 raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} from outside")
-            self.spoil()
+            self.mark_unrepeatable()
             setattr(obj, name, self.real(value))
             return None
         setter = type_attribute(type(obj), "__setattr__")
@@ -579,7 +579,7 @@ class Tracer(Undocumented, Operations):
         if not self.is_user_object(obj):
             if id(obj) in self.outside.shadows:
                 raise Break(f"deletes the attribute '{name}' of a {type(obj).__name__} from outside")
-            self.spoil()
+            self.mark_unrepeatable()
             delattr(obj, name)
             return
         deleter = type_attribute(type(obj), "__delattr__")
@@ -769,7 +769,7 @@ class Tracer(Undocumented, Operations):
         if self.repeats is not None:
             self.repeats.by_identity(a, b)
         if a is not b:
-            self.outside.told_apart(a, b)
+            self.outside.require_distinct(a, b)
         return a is b
 
     def negate(self, value: Any) -> Any:
@@ -782,7 +782,7 @@ class Tracer(Undocumented, Operations):
         return super().unpack_mapping(calls.as_dict(self, self.real(obj)))
 
     def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
-        self.spoil()
+        self.mark_unrepeatable()
         if function in _EAGER_LOOKS:
             raise Break(f"{function.__name__}() looks at frames")
         return function is not warnings.warn
@@ -810,7 +810,7 @@ class Tracer(Undocumented, Operations):
             return value is True
         value = self.real(value)
         if isinstance(value, Tensor):
-            self.spoil()
+            self.mark_unrepeatable()
         if isinstance(value, Tensor) and self.rec.is_recorded(value):
             taken = checks.taken(self, value)
             if taken is not None:

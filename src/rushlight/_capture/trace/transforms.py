@@ -66,9 +66,7 @@ def _codes() -> dict[Any, str]:
 
 
 def transformed(tracer: DocumentingTracer, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What a call of a transformed function gives, of a transform like `jvp`, or of a linear map that one gave; ABSENT
-    where the function is another one.
-    """
+    """Call a transformed function, a transform like `jvp`, or a linear map that one returned; ABSENT for other functions."""
     if id(function) in tracer.linear:
         given, named = calls.real_arguments(tracer, tuple(args), kwargs)
         made = tracer.native(function, *given, **named)

@@ -104,7 +104,7 @@ class WholeBackward(_FormNode):
     __slots__ = ()
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        """What is inside of the wrapper's gradient."""
+        """The inner part of the wrapper's gradient."""
         (grad,) = grads
         return [None if grad is None else self.form.part(self._checked(grad))]
 
@@ -124,7 +124,7 @@ class InnerWholeBackward(WholeBackward):
 
 
 def with_history(part: Tensor, whole: Tensor, form: GradientForm) -> Tensor:
-    """What is inside of a wrapper, as a program is given it: gradients go on to the wrapper."""
+    """The inner part of a wrapper as a program gets it: gradients go on to the wrapper."""
     made, edge = alias(part), edge_of(whole) if STATE.word & GRAD else None
     if edge is not None:
         made._rg, made._node = True, PartBackward.leading(form, edge)
@@ -171,7 +171,7 @@ def facts(value: Tensor) -> tuple[str, ...] | None:
 
 
 def stand_in(outside: Outside, value: Tensor, source: Source, said: tuple[str, ...], without: str) -> Tensor:
-    """What the trace works on in the place of a wrapper from outside, which is guarded by these attributes."""
+    """The traced stand-in for a wrapper from outside, which is guarded by these attributes."""
     kind: Any = type(value)
     name = outside.reads.constants.name
     outside.reads.check(source, " and ".join(f"{{}}.{fact} == {name(getattr(value, fact))}" for fact in said))

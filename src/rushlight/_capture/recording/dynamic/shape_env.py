@@ -10,8 +10,8 @@
 >>> print(env.format_guards())
  - s26 > 3
 
-The formulas are those of `rushlight._types.symbols`; a symbol with this name is `s` and two digits of a hash of where its
-size comes from.
+The formulas are those of `rushlight._types.symbols`; a symbol with this name is `s` and two digits of a hash of where
+its size comes from.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ShapeGuard(NamedTuple):
 
 
 class SymNode:
-    """What a symbolic number tells of itself: `expr`, `hint`, `shape_env`."""
+    """The node of a symbolic number: `expr`, `hint`, `shape_env`."""
 
     __slots__ = ("number",)
 
@@ -146,8 +146,8 @@ class ShapeEnv(UnbackedSizes):
     def layout(
         self, spec: Spec, source: str, static: Collection[int] = (), ranges: Mapping[int, Any] | None = None, own: Collection[int] = ()
     ) -> Spec:  # fmt: skip
-        """The spec of a tensor that comes from `source` with symbols for its sizes, those of `static` dims apart; and for
-        strides that are no product of sizes.  Dims of `own` share no symbol with equal sizes.
+        """The spec of a tensor that comes from `source` with symbols for its sizes, those of `static` dims apart; and
+        for strides that are no product of sizes.  Dims of `own` share no symbol with equal sizes.
         """
         shape = []
         for d, size in enumerate(spec.shape):
@@ -267,7 +267,7 @@ class ShapeEnv(UnbackedSizes):
         return sum(c * math.prod([self.values[a] for a in atoms]) for atoms, c in terms)
 
     def key_of(self, atom: int) -> Any:
-        """What an atom is: its operation and operands; None for symbols."""
+        """Operation and operands of an atom; None for symbols."""
         return self._keys.get(atom)
 
     # ***** text *****

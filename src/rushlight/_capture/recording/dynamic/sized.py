@@ -27,7 +27,7 @@ from rushlight._types.symbols import Hole, env_of, filled, framed, is_symbolic
 
 __all__ = ["SizedProgram", "SizedValues", "holds_sizes"]
 
-# What a program has of sizes beside its graphs.
+# Fields of a program that depend on sizes, beside its graphs.
 _PARTS = (
     "specs", "made", "draws", "_layouts", "_changed", "_sources", "_in_specs", "_residuals", "_held", "_results",
 )  # fmt: skip

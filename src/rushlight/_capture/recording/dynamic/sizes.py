@@ -88,7 +88,7 @@ class Sizes:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """What the symbols are now."""
+        """Present values of the symbols."""
         return self.env.sizes
 
     def symbol(self, size: int) -> Any:

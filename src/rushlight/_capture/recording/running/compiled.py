@@ -43,7 +43,7 @@ _address = attrgetter("_ptr")
 
 
 class Dress(NamedTuple):
-    """What a result is beside its memory: its class, if it has one of its own, whether it is a leaf that wants
+    """Attributes of a result beside its memory: its class, if it has one of its own, whether it is a leaf that wants
     gradients, whether it retains its gradient, and whether it was made in inference mode.
     """
 
@@ -144,7 +144,7 @@ class CompiledProgram:
         return made
 
     def _begin(self) -> None:
-        """What follows from the rest, and what is made later."""
+        """Set the fields that follow from the others, and empty ones for lazily made parts."""
         self._dressed = [j for j, each in enumerate(self.made) if each.dress is not None]
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
@@ -308,12 +308,12 @@ class CompiledProgram:
 
     @property
     def backward_graph(self) -> Graph | None:
-        """What runs where an output's gradient comes back; None for programs without."""
+        """The backward graph; None for programs without one."""
         return None if self._backward is None else self._backward.graph
 
     @property
     def saved_values(self) -> list[tuple[str, Spec | None]]:
-        """What is kept for it: ("input", "output" or "residual", spec; None for a number)."""
+        """Values saved for backward: ("input", "output" or "residual", spec; None for a number)."""
         if self._backward is None:
             return []
         specs: dict[str, list[Any]] = {
@@ -393,7 +393,7 @@ class CompiledProgram:
 
     @property
     def entry(self) -> Callable[[Sequence[Tensor]], list[Any]]:
-        """What later calls may use in the place of the program, for tensors of the specs that it was recorded for."""
+        """The fastest callable of the program, for tensors of the specs that it was recorded for."""
         return self._native or self._run or self
 
     def _over(self, plain: Callable[[Sequence[Tensor]], list[Any]]) -> Callable[[Sequence[Tensor]], list[Any]]:
@@ -578,7 +578,7 @@ class CompiledProgram:
         return storage
 
     def _words(self, inputs: Sequence[Tensor], drawn: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-        """What the executable is called with: addresses, then numbers."""
+        """Arguments of the executable: addresses and numbers, in the order of its sources."""
         words: list[Any] = []
         for kind, number, step in self._sources:
             if kind == "input":
@@ -597,7 +597,7 @@ class CompiledProgram:
         ]
 
     def _saved(self, found: Sequence[Any]) -> list[Tensor]:
-        """What is saved for backward, over the last of the executable's storages."""
+        """Tensors saved for backward, over the last of the executable's storages."""
         first = len(found) - len(self._residuals)
         return [make(s, spec, s.ptr) for s, spec in zip(found[first:], self._residuals, strict=True)]
 

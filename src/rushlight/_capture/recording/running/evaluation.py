@@ -28,7 +28,7 @@ Form = Callable[[Sequence[Any]], Any]  # a number from the values of leaves
 
 
 class _Stage:
-    """What is read together, and the numbers that follow.
+    """Values read together, and the numbers that follow from them.
 
     `words` are the executable's: (number of an input, bytes from its beginning), or a number.
     """
@@ -202,8 +202,8 @@ class Evaluation:
 
     @classmethod
     def unpacked(cls, data: Any, inputs: Sequence[Spec], wanted: int) -> Evaluation:
-        """What `packed` gave, for a program with these inputs that asks for so many numbers; RecordError for whatever is
-        none.
+        """Inverse of `packed`, for a program with these inputs that asks for so many numbers; RecordError for whatever
+        is none.
         """
         made = cls.__new__(cls)
         leaves, numbers = _count(data["leaves"]), _count(data["numbers"])

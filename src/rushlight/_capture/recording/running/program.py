@@ -171,8 +171,8 @@ class _Build:
         return len(now) != hooks
 
     def _note_bases(self) -> None:
-        """What outputs are views of: inputs, outputs, or tensors that the program keeps for itself, which are made
-        after the outputs.
+        """Note the bases of outputs that are views: inputs, outputs, or tensors that the program keeps for itself,
+        which are made after the outputs.
         """
         self.hidden: list[Tensor] = []
         self.bases: dict[int, tuple[tuple[str, int], str]] = {}
@@ -548,8 +548,8 @@ class _Build:
         inputs: Sequence[int],
         among: Collection[Any] | None = None,
     ) -> tuple[Graph, list[tuple[str, int]]]:
-        """Save `inputs`, and outputs, that an eager program saves, too, where backward reads something else: a change of
-        one in place has to be an error.  `among` lists what can be saved, if that is known.
+        """Save `inputs`, and outputs, that an eager program saves, too, where backward reads something else: a change
+        of one in place has to be an error.  `among` lists what can be saved, if that is known.
         """
         known = {self._address(self.outputs[i]) for kind, i in saved if kind == "output" and i < len(self.outputs)}
         more: dict[int, int] = {}
@@ -597,8 +597,8 @@ class _Build:
         return found
 
     def _held_by_others(self, joint: Joint, given: dict[Value, Given]) -> list[int]:
-        """Inputs from which the backward of an output is computed though its history does not hold them, that of another
-        output does: they may be changed before it runs.
+        """Inputs from which the backward of an output is computed though its history does not hold them, that of
+        another output does: they may be changed before it runs.
         """
         if not 1 < len(self.wanting) <= _MOST_HISTORIES:
             return []
@@ -780,7 +780,7 @@ def _saved_by_user(node: Any) -> list[Tensor]:
 
 
 def _dress_of(x: Tensor) -> Dress:
-    """What an output is beside its memory."""
+    """Attributes of an output beside its memory."""
     meta = x._autograd_meta
     return Dress(
         None if type(x) is Tensor else type(x),

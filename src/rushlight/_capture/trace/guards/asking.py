@@ -1,8 +1,9 @@
 """Conditions asked one after another by their shapes, without a function compiled for all of them.
 
-A segment has thousands of conditions, of a few dozen shapes: `type({}) is c12` and `type({}) is c40` differ in a constant.
-CPython takes 0.1 s to compile a function that asks for all conditions of a model of 200 layers, and most of them are
-asked twice: native code answers from then on.  So a function is compiled for each shape, and kept for all segments.
+A segment has thousands of conditions, of a few dozen shapes: `type({}) is c12` and `type({}) is c40` differ in a
+constant.  CPython takes 0.1 s to compile a function that asks for all conditions of a model of 200 layers, and most of
+them are asked twice: native code answers from then on.  So a function is compiled for each shape, and kept for all
+segments.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class Conditions:
             self._answer = None
 
     def first_failing(self, state: Sequence[Any]) -> tuple[int, int, Any] | None:
-        """What does not hold: the number of an entry, that of one of its conditions (-1: there is no value), and the value
-        that it asks of; None where all hold.
+        """The first failing condition: the number of an entry, that of one of its conditions (-1: there is no value),
+        and the value that it asks of; None where all hold.
         """
         number, values = self._followed(state)
         if number is None:

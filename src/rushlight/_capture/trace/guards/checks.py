@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["taken"]
 
 LONGEST = 80  # instructions that make an error
-# What makes an error's text: the beginnings of names of instructions that go on at the next one.
+# Instructions that may build an error's text: the beginnings of names of those that go on at the next one.
 _STRAIGHT = (
     "LOAD_", "PUSH_NULL", "PRECALL", "CALL", "KW_NAMES", "FORMAT_", "CONVERT_", "BUILD_", "BINARY_", "COMPARE_", "CONTAINS_", "IS_OP", "UNARY_",
     "LIST_", "TUPLE_", "SET_", "DICT_", "COPY", "SWAP", "STORE_FAST", "NOP", "EXTENDED_ARG", "CACHE", "TO_BOOL", "MAKE_FUNCTION",

@@ -47,7 +47,7 @@ def guard_identities(reads: Reads, came: Iterable[tuple[Any, Source]], apart: Co
 
 
 def _kind(value: Any) -> Hashable:
-    """What the trace requires of an object besides: objects of different kinds cannot be one."""
+    """A key of an object that other guards fix: objects with different keys cannot be one."""
     kind: Any = type(value)
     if kind is types.FunctionType:
         return kind, id(value.__code__), id(value.__globals__)

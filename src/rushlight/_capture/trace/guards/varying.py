@@ -40,7 +40,7 @@ _SYMBOL = re.compile(r"type\(\{\}\) is int and \{\} == (c\d+)")
 
 
 class Changes:
-    """What a segment is guarded by and may change from call to call: numbers, and the sizes of tensors."""
+    """Guarded values that may change from call to call: numbers, and the sizes of tensors."""
 
     def __init__(self, reads: Reads, space: Mapping[str, Any]) -> None:
         self._reads, self._space = reads, space
@@ -93,7 +93,7 @@ class Changes:
 
 
 class Varying:
-    """What changes from call to call at a place of a program: `numbers`, by their places, and `dims` of tensors.
+    """Values that change from call to call at a place of a program: `numbers`, by their places, and `dims` of tensors.
 
     `static` dims never vary, however they change.  With `all` every dim varies of tensors that are no parameters.
     `ints` are places of numbers that are symbols.
@@ -119,7 +119,7 @@ class Varying:
         return not (self.numbers or self.dims or self.ints or self.all)
 
     def tracing(self, named: bool = False) -> Tracing:
-        """What one trace knows of it; with `named` symbols have PyTorch's names."""
+        """The state for one trace; with `named` symbols have PyTorch's names."""
         return Tracing(self, named or self.named)
 
 
@@ -207,7 +207,9 @@ def _named(place: str, names: Sequence[str]) -> str:
 
 
 def _decided_by_program() -> bool:
-    """Whether the program itself compares a size, or needs its value: not an operator that cannot do without the number."""
+    """Whether the program itself compares a size, or needs its value: not an operator that cannot do without the
+    number.
+    """
     frame, needed = sys._getframe(2), False
     while frame is not None and frame.f_code.co_filename.endswith(_SYMBOLS):
         needed = needed or frame.f_code.co_name == "pin"
@@ -326,8 +328,9 @@ class SizesRead:
         self._calls = 0
 
     def now(self, state: Sequence[Any]) -> SizesNow | None:
-        """The sizes that a state has, the specs that it has in the places of symbolic ones, by their names, and the values
-        of the wanted variables; None where a size is too small or large for a symbol, or another condition fails.
+        """The sizes that a state has, the specs that it has in the places of symbolic ones, by their names, and the
+        values of the wanted variables; None where a size is too small or large for a symbol, or another condition
+        fails.
         """
         found = self._noted(state)
         if found is None:

@@ -42,7 +42,7 @@ def as_seen(call: Callable[[], Any]) -> Any:
 
 
 def _tell(on: bool) -> None:
-    """What is put in the place of functions to tell of their calls goes too: conditions would not know it."""
+    """Switch observation, and with it the wrappers that report calls: guards would not know them."""
     STATE.word = STATE.word | OBSERVED if on else STATE.word & ~OBSERVED
     switch_sources(on)
 

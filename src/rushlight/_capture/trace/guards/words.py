@@ -57,7 +57,7 @@ _NEVER = (1 << 64) - 1  # no count of changes
 _FIXED_TYPE = 1 << 8  # the attributes of such types cannot change
 _HEAP_TYPE = 1 << 9  # only objects of such types can be given another class
 _SIZES = {list: CONTAINER_SIZE, tuple: CONTAINER_SIZE, dict: CONTAINER_SIZE, set: SET_SIZE, frozenset: SET_SIZE}
-# What is looked at anew at every call where it is no part of something pinned.
+# Types that are checked anew at every call where they are no part of a pinned object.
 _PASSING = (int, float, complex, str, bytes, list, tuple, dict, Tensor)
 _OWN = frozenset(("_storage", "_autograd_meta", "_node", "_ptr"))  # what each tensor has for itself
 _SINGLETONS = (None, True, False, Ellipsis, NotImplemented)
@@ -296,7 +296,7 @@ class Notes:
         return At(value, 0, key, level=level)
 
     def _settled(self, key: Hashable, value: Any, register: int, firm: bool = False) -> At:
-        """What came into a register: pinned if it is likely to be the same at the next call, as all that a pinned
+        """The object in a register: pinned if it is likely to be the same at the next call, as all that a pinned
         object holds (`firm`).
         """
         if not self._pinnable(key, value, firm):
@@ -443,7 +443,7 @@ class Notes:
         return found[0]
 
     def _value(self, node: ast.expr) -> At:
-        """What an expression gives."""
+        """Translate an expression."""
         found = _FORMS.get(type(node))
         if found is None:
             raise Unnoted(ast.dump(node))
@@ -545,7 +545,7 @@ class Notes:
         raise Unnoted(f"the attribute {name}")
 
     def _class_attribute(self, base: At, name: str) -> At:
-        """What the dict of a class, or of one that it inherits from, holds."""
+        """An attribute from the dict of a class or of one that it inherits from."""
         kind = base.value
         if base.register or any(name in each.__dict__ for each in type(kind).__mro__):
             raise Unnoted("an attribute of a metaclass")
@@ -692,7 +692,7 @@ class Notes:
             raise Unnoted(f"an equal {kind.__name__}")
 
     def _facts(self, place: At) -> None:
-        """What `autograd_facts` looks at."""
+        """Guard the fields that `autograd_facts` reads."""
         self._typed(place)
         meta = self._slot(place, Tensor, "_autograd_meta")
         if meta.value is None:

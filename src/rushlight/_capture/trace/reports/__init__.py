@@ -1,1 +1,1 @@
-"""What a trace tells: breaks, recompilations, failures, warnings."""
+"""Reports of a trace: breaks, recompilations, failures, warnings."""

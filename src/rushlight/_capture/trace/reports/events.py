@@ -1,4 +1,4 @@
-"""What happened while functions were compiled: breaks, recompilations, failures; counted, logged, and told to who
+"""Events while functions are compiled: breaks, recompilations, failures; counted, logged, and told to who
 listens.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight._capture.bytecode import Interrupt
 
-__all__ = ["COUNTERS", "EVENTS", "Break", "Late", "Unbuildable", "silent", "tell"]
+__all__ = ["COUNTERS", "EVENTS", "Break", "LazyText", "Unbuildable", "silent", "tell"]
 
 COUNTERS: defaultdict[str, Counter[str]] = defaultdict(Counter)
 # Called with the kind of an event ("break", "recompile", "guards", "graph", "failure"), its text and its details.
@@ -35,7 +35,7 @@ class Unbuildable(Exception):
         self.value = value
 
 
-class Late:
+class LazyText:
     """A text that is made when somebody prints it."""
 
     __slots__ = ("make",)
@@ -64,7 +64,7 @@ def silent() -> Iterator[None]:
 _SILENT: list[bool] = []
 
 
-def tell(kind: str, text: str | Late, **details: Any) -> None:
+def tell(kind: str, text: str | LazyText, **details: Any) -> None:
     """Log an event, and hand it to who listens."""
     if _SILENT:
         return

@@ -28,7 +28,7 @@ from rushlight._capture.trace.guards.watched import as_seen, looking_on, quietly
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.package_code import PACKAGE
 from rushlight._capture.trace.repeats import DIFFERS
-from rushlight._capture.trace.reports.events import COUNTERS, Late, Unbuildable, silent, tell
+from rushlight._capture.trace.reports.events import COUNTERS, LazyText, Unbuildable, silent, tell
 from rushlight._capture.trace.reports.failures import TracerError, reproduction
 from rushlight._capture.trace.reports.reasons import listed, readable, tells_of_sizes
 from rushlight._capture.trace.reports.reducing import alike
@@ -184,7 +184,7 @@ class Position:
 
 
 class Asked:
-    """What one call has asked of the traces with symbols at a position: their conditions are asked once."""
+    """Results of one call's queries to symbolic traces at a position: their conditions are evaluated once."""
 
     __slots__ = ("_added", "_found")
 
@@ -276,7 +276,7 @@ class CompiledFunction:
         return _plain_call(self.target, state) if found is MISS else found
 
     def _compiled(self, state: Sequence[Any]) -> Any:
-        """What a segment gives, which is made if need be; MISS for calls that run as they are."""
+        """Run a segment, made if need be; MISS for calls that run uncompiled."""
         asked = Asked(self.entry)
         if _SHOWN[0]:
             found = self._slowly(self.entry, state, asked)
@@ -294,7 +294,7 @@ class CompiledFunction:
     def _traced(
         self, position: Position, state: Sequence[Any], start: functools.partial[None], asked: Asked
     ) -> tuple[Any] | None:
-        """What a new segment gives for a state, in a tuple; None where none can be made here."""
+        """Trace a new segment and run it; its result in a tuple, or None where none can be made here."""
         with _LOCK:
             found = MISS if asked.is_latest(position) else self._slowly(position, state, asked)
             if found is not MISS:
@@ -332,7 +332,7 @@ class CompiledFunction:
         return (found,)
 
     def _slowly(self, position: Position, state: Sequence[Any], asked: Asked) -> Any:
-        """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
+        """Run a segment all of whose conditions hold, evaluated in Python; MISS where there is none."""
         for segment in [each for each in position.segments if each.origin is None]:
             found = self._shown(segment)(state)
             if found is not MISS:
@@ -346,7 +346,7 @@ class CompiledFunction:
         return MISS
 
     def _made_runs(self, made: Segment, state: Sequence[Any], given: tuple[Any, ...]) -> Any:
-        """What a segment for single sizes gives, all of whose conditions hold."""
+        """Run a segment for constant sizes all of whose conditions hold."""
         found = MISS if STATE.observers else made.run(state)
         if found is not MISS:
             return found
@@ -359,8 +359,8 @@ class CompiledFunction:
     def _resized(
         self, position: Position, state: Sequence[Any], asked: Asked
     ) -> tuple[Segment | None, tuple[Any, ...] | None]:
-        """The segment that a trace with symbols becomes for the sizes of a state, and what it is called with; None where
-        none serves them.
+        """The segment that a trace with symbols becomes for the sizes of a state, and what it is called with; None
+        where none serves them.
         """
         for number, sized in enumerate(position.sized):
             now = asked.sizes(sized, state)
@@ -385,7 +385,7 @@ class CompiledFunction:
         return made
 
     def _kept(self, state: Sequence[Any]) -> Any:
-        """What a segment of an earlier process gives for a state; MISS where none fits."""
+        """Run a segment of an earlier process; MISS where none fits."""
         if self.shelf is None:
             self.shelf = Shelf(
                 self.target, self.settings, functools.partial(self.again, functools.partial(_enter, self.target))
@@ -396,7 +396,7 @@ class CompiledFunction:
                 self.shelf.take(made)
                 self.entry.add(made)
                 self._front.search()
-                tell("graph", Late(functools.partial(getattr, made, "text")), segment=made)
+                tell("graph", LazyText(functools.partial(getattr, made, "text")), segment=made)
                 return found
         return MISS
 
@@ -449,7 +449,7 @@ class CompiledFunction:
                 position.dims |= {*segment.changes.resized(state)} - position.static
 
     def _varying(self, position: Position) -> Varying:
-        """What the next trace takes as numbers and sizes of each call."""
+        """Numbers and sizes that the next trace makes symbolic."""
         dynamic = HOOKS.dynamic(self.settings.dynamic)
         varying = Varying(position.changing, position.dims, position.static, dynamic is True)
         varying.ints = position.symbols
@@ -508,8 +508,8 @@ class CompiledFunction:
                 if hasattr(made.program, "compile"):  # here its errors let the function run as it is
                     made.program.compile()
                 COUNTERS["stats"]["unique_graphs"] += made.program is not None
-                tell("graph", Late(functools.partial(getattr, made, "text")), segment=made)
-                tell("guards", Late(functools.partial(self._guards, position, made)), segment=made)
+                tell("graph", LazyText(functools.partial(getattr, made, "text")), segment=made)
+                tell("guards", LazyText(functools.partial(self._guards, position, made)), segment=made)
                 return made
         except Unbuildable as error:
             if not self.settings.suppress_errors or self.settings.fullgraph:
@@ -526,7 +526,7 @@ class CompiledFunction:
             self._failed(f"{type(error).__name__}: {error}", error)
             fails = functools.partial(self._fails_alike, [*state], error) if self.settings.backend is None else None
             text = functools.partial(reproduction, self.target, [*state], error, place, fails)
-            tell("reproduction", Late(text if start.func is _enter else functools.partial(self._shown_later, text)))
+            tell("reproduction", LazyText(text if start.func is _enter else functools.partial(self._shown_later, text)))
         return None
 
     def _fails_alike(self, state: Sequence[Any], error: BaseException, function: types.FunctionType) -> bool:
@@ -647,7 +647,7 @@ class CompiledFunction:
             stopped = found
 
     def _continued(self, interpreter: Interpreter) -> Any:
-        """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the
+        """Continue after an instruction that ran uncompiled: a segment's result, or the frames as they are for the
         next instruction.
         """
         searching = True  # after the instruction that broke; later only where segments are known to begin
@@ -755,7 +755,9 @@ def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
 
 
 def _calling(function: Callable[..., Any]) -> types.FunctionType:
-    """A function in Python that calls one in native code, or a `functools.partial`; of no file, so nothing of it is kept."""
+    """A function in Python that calls one in native code, or a `functools.partial`; of no file, so nothing of it is
+    kept.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)

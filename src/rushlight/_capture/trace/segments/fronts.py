@@ -1,4 +1,4 @@
-"""What a user calls for a compiled function: a function with the same signature, which looks for a segment.
+"""The callable of a compiled function: it has the same signature, and looks for a segment.
 
 Where each segment does no more than the function would by itself, looking costs more than what is looked for.  Then the
 front is given the function's own code, and a call costs what it costs without a compiler.  No condition is asked
@@ -227,7 +227,7 @@ def _told(function: Any) -> None:
 
 
 def _parameters(code: types.CodeType) -> tuple[Any, ...]:
-    """What a front's own code depends on."""
+    """Properties of a signature on which the code of a front depends."""
     count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in (0x04, 0x08))
     return code.co_argcount, code.co_posonlyargcount, code.co_flags & 0x0C, code.co_varnames[:count]
 

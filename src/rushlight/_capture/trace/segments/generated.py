@@ -14,11 +14,11 @@ class _Miss:
 
 
 MISS = _Miss()
-"""What a segment gives whose conditions do not hold."""
+"""Result of a segment whose conditions do not hold."""
 
 
 def functions(text: str, space: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the statements of `text` define, with `space` as their globals.
+    """Run the statements of `text` with `space` as their globals, and return `space`.
 
     The text is made of our own patterns, of names and of literals; every object that it speaks of is in `space`.
     """

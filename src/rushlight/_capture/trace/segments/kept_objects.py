@@ -1,8 +1,8 @@
 """Objects that a segment speaks of, as recipes by which another process finds its own.
 
-A recipe is plain data: a value, a module, what a module or a class holds under a name, or a way from the state of a call
-or from an object that was found before (`Ways`).  Code is found by name and believed by content: for functions, code
-objects and classes a recipe comes with a digest, and an object with another one is not the one that is meant.
+A recipe is plain data: a value, a module, what a module or a class holds under a name, or a way from the state of a
+call or from an object that was found before (`Ways`).  Code is found by name and believed by content: for functions,
+code objects and classes a recipe comes with a digest, and an object with another one is not the one that is meant.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ _MADE = frozenset((int, float, complex, str, bytes, tuple, frozenset, slice))
 
 
 def _said(value: Any) -> str:
-    """What an object is known by beside its place."""
+    """A text that identifies an object beside its place."""
     if type(value) is tuple and value and all(isinstance(each, type) for each in value):  # an order of classes
         return " ".join(map(content, value))
     return f"= {json.dumps(packed_plain(value))}" if type(value) in _MADE else content(value)
@@ -171,8 +171,8 @@ def _said(value: Any) -> str:
 
 
 def _raw(module: str, qualname: str, how: str) -> Any:
-    """What a module, or a class in it, holds: `how` is "" for the object itself, "func" or "fget" for what that is
-    around; AttributeError where there is nothing.
+    """The raw entry of a module or of a class in it: `how` is "" for the object itself, "func" or "fget" for what that
+    is around; AttributeError where there is nothing.
     """
     held = sys.modules.get(module)
     if held is None and module.partition(".")[0] == PACKAGE:
@@ -194,8 +194,8 @@ def _raw(module: str, qualname: str, how: str) -> Any:
 
 
 class Namer:
-    """Finds recipes for the objects of one segment.  `ways` are those that conditions know: (name, way, whether it is the
-    type of what is there), `asked` the names of objects that conditions ask for by their identity, `again` the
+    """Finds recipes for the objects of one segment.  `ways` are those that conditions know: (name, way, whether it is
+    the type of what is there), `asked` the names of objects that conditions ask for by their identity, `again` the
     method that runs a function as it is.
     """
 
@@ -214,12 +214,12 @@ class Namer:
         self._wanted: list[str] = []
 
     def run(self, wanted: Iterable[str]) -> dict[str, list[Any]]:
-        """Recipes of the objects with these names, in an order in which they can be found; UnpackableError where one has
-        none.
+        """Recipes of the objects with these names, in an order in which they can be found; UnpackableError where one
+        has none.
         """
         self._wanted = list(wanted)
         needed = [name for name in self._wanted if not self._direct(name)]
-        # What is needed may be held by what the segment does not speak of.
+        # A needed object may be held by one that the segment does not mention.
         left = [
             *needed,
             *[n for n, x in self.space.items() if n not in needed and isinstance(x, _CODE) and not self._direct(n)],
@@ -274,7 +274,7 @@ class Namer:
         return named
 
     def _named(self, value: Any) -> list[Any] | None:
-        """What has a name in a module."""
+        """The recipe of an object that has a name in a module, or None."""
         inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
         module, qualname = getattr(inner, "__module__", None), getattr(inner, "__qualname__", None)
         if type(module) is not str and isinstance(value, types.BuiltinFunctionType):

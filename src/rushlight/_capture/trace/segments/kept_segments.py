@@ -171,7 +171,7 @@ class Shelf(Waiting):
                 yield record
 
     def _tried(self, number: int, make: Callable[[], _Made]) -> _Made | None:
-        """What is made of a record; None where it is of no use."""
+        """Read a record with `make`; None where it is unusable."""
         try:
             with uncollected():
                 return make()
@@ -187,7 +187,9 @@ class Shelf(Waiting):
             self.found.remove(segment)
 
     def put(self, segment: Segment) -> None:
-        """Keep a segment that was traced here: its record is made later, so that the call which traced it need not wait."""
+        """Keep a segment that was traced here: its record is made later, so that the call which traced it need not
+        wait.
+        """
         fit = self._said is not None and segment.finished and not segment.unkept and len(self._traced) < MOST
         kept = store() if fit else None
         if kept is not None:
@@ -232,7 +234,7 @@ def _has_file(target: types.FunctionType) -> bool:
 
 
 def _said(target: types.FunctionType, settings: CompileSettings) -> list[str]:
-    """What a segment depends on besides our sources."""
+    """Dependencies of a segment besides our sources."""
     options = sorted((name, repr(value)) for name, value in settings.options.items())
     return [
         target.__module__ or "", target.__qualname__, content(target), f"{settings.dynamic} {options}", HOOKS.settings_text(),
@@ -255,7 +257,7 @@ def _own_files() -> tuple[str, ...]:
 
 @functools.cache
 def _own_state() -> str:
-    """What these files were when a function was compiled first."""
+    """File-system state of our files when a function was first compiled."""
     return sources_state(_own_files())
 
 
@@ -298,7 +300,7 @@ def _modules() -> dict[str, str]:
 
 
 def _file(path: str) -> str | None:
-    """What is in a file, or, for installed packages, what the file system says of it."""
+    """A digest of a file's content or, for installed packages, of its file-system state."""
     try:
         info = os.stat(path)
         mark = f"{path} {info.st_size} {info.st_mtime_ns}"

@@ -90,7 +90,7 @@ def _reaches_end(value: Any, depth: int = 4) -> bool:
 
 
 def _held(value: Any) -> Iterable[Any]:
-    """What a container, a function or an object holds, one level deep."""
+    """Direct contents of a container, a function or an object."""
     if isinstance(value, dict):
         return [*dict.keys(value), *dict.values(value)]
     if isinstance(value, (list, tuple, set, frozenset, deque)):
@@ -380,7 +380,7 @@ class Rebuild:
         return name
 
     def stepping(self, value: types.GeneratorType[Any, Any, Any]) -> str:
-        """What the tracer made of an iterator in Python, or of an object with items, for native code to go over."""
+        """Rebuild the generator that the tracer made of a Python iterator, or of an object with items, for native code."""
         if value.gi_frame is None:
             return "iter(())"
         held = value.gi_frame.f_locals

@@ -158,14 +158,14 @@ def process_states() -> tuple[list[Any], ...]:
     return (*DEFAULTS, REPLACED, *HOOKS.states)
 
 
-# What the recording of a trace sets, and sets back itself.
+# State that the recording of a trace sets, and restores itself.
 _OF_RECORDING = frozenset(("word", "recording", "observers"))
 # The dicts keep what is off, too.
 _APART = _OF_RECORDING | {"casts", "cast_dtypes"}
 
 
 def _regions() -> list[Any]:
-    """What is open now, besides what the state word says."""
+    """Open regions of this thread, besides those in the state word."""
     state = {name: list(v) if type(v) is list else v for name, v in vars(STATE).items() if name not in _APART}
     casts = sorted(place for place, on in STATE.casts.items() if on)
     return [state, casts, len(LEVELS.stack), *[list(each) for each in process_states()]]
@@ -185,9 +185,9 @@ def trace(
 ) -> Segment | SizedSegment:
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
-    Where sizes vary the segment is one with symbolic sizes.  Retry where it has to end earlier.  `resume`, if given, goes
-    on where the segment stops; else it gives `Stopped`.  `again` runs the function from a state as it is: where a check of
-    the program fails.  `plain` is the function itself, if the items of the state are its arguments.
+    Where sizes vary the segment is one with symbolic sizes.  Retry where it has to end earlier.  `resume`, if given,
+    goes on where the segment stops; else it gives `Stopped`.  `again` runs the function from a state as it is: where a
+    check of the program fails.  `plain` is the function itself, if the items of the state are its arguments.
     """
     outer, thread, passed = STATE.word, _ThreadState(), Passed()
     with Recording() as rec:
@@ -326,8 +326,8 @@ _FEW_NODES, _FEW_BYTES_OF_NODES = 4, 1 << 12
 
 
 def _note_plain(tracer: Tracer, written: Written, plain: types.FunctionType, sized: bool) -> None:
-    """Note whether a call costs less as it is than as a program, which fuses nothing: one operator that leaves a history
-    or changes its input, or views alone.
+    """Note whether a call costs less as it is than as a program, which fuses nothing: one operator that leaves a
+    history or changes its input, or views alone.
 
     Note, too, on how many bytes the function may work as it is with its conditions no longer asked.  Whatever it is
     given, it has to call a few methods and no more, so that programs could do no better.
@@ -437,7 +437,7 @@ def _finish(
 
 
 class Ending(NamedTuple):
-    """What a segment gives, as expressions: `result`, or what the function named `resume` makes of it."""
+    """Result of a segment, as expressions: `result`, passed to the function named `resume` if there is one."""
 
     result: str
     resume: str | None
@@ -458,7 +458,7 @@ _ASSIGNED = re.compile(r" +([vr]\d+|o) = ")
 
 
 def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
-    """What computes the outputs, and expressions for its inputs."""
+    """The program that computes the outputs, and expressions for its inputs."""
     if tracer.settings.backend is not None:
         _check_views(tracer, rebuild)
         guard_identities(tracer.reads, tracer.outside.identities())
@@ -599,7 +599,7 @@ def _link(rebuild: Rebuild, link: Any) -> str:
 
 
 def instead_of(link: Any) -> Instead | None:
-    """What a link gives in the place of its frame's result; None for other links."""
+    """The substitute that a link puts in place of its frame's result; None for other links."""
     if type(link) is EnterLink and type(link.answer.then) is Instead and link.answer.caught is None:
         return link.answer.then
     return None
