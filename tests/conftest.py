@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.forked import Forked
@@ -38,23 +41,84 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("RUSHLIGHT_TEST_ORACLE=1, but torch is not installed: pip install -e '.[oracle]'")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _left_out(config: pytest.Config) -> dict[str, str]:
+    """Marks of tests that this run does without -> why."""
+    found = {}
     if "slow" not in (config.option.markexpr or "") and not _named_alone(config):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="takes long: run by `make test-slow`, or by its own name"))
+        found["slow"] = "takes long: run by `make test-slow`, or by its own name"
     if not os.environ.get("RUSHLIGHT_CUDA"):
-        for item in items:
-            if item.get_closest_marker("cuda") is not None:  # the folder is called so, too
-                item.add_marker(
-                    pytest.mark.skip(reason="runs in a process with RUSHLIGHT_CUDA=emulated, or =driver on a GPU")
-                )
-    if HAVE_TORCH:
-        return
-    skip = pytest.mark.skip(reason="torch is not installed: pip install -e '.[oracle]'")
+        found["cuda"] = "runs in a process with RUSHLIGHT_CUDA=emulated, or =driver on a GPU"
+    if not HAVE_TORCH:
+        found["oracle"] = "torch is not installed: pip install -e '.[oracle]'"
+    return found
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests out by their marks.  In a run of all sorts they are deselected, which costs a tenth of skipping them."""
     for item in items:
-        if "oracle" in item.keywords:
-            item.add_marker(skip)
+        for mark in FILTERED:
+            if item.get_closest_marker(mark) is not None and not _sets(item.path, mark):
+                raise pytest.UsageError(
+                    f"{item.nodeid} has the mark {mark}, but neither its file nor its imports set it"
+                )
+    reasons = _left_out(config)
+    left = {
+        item: why for mark, why in reasons.items() for item in items if item.get_closest_marker(mark) is not None
+    }  # not by keywords: the folder `cuda` is one
+    kept = [item for item in items if item not in left]
+    if kept and not config.option.markexpr:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = kept
+        return
+    for item, why in left.items():
+        item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which marks were left out: what is deselected has no lines of its own."""
+    if not config.option.markexpr:
+        for mark, why in _left_out(config).items():
+            terminalreporter.write_line(f"left out: tests marked {mark}: {why}")
+
+
+# `-m slow` and `-m oracle` import the files alone that have such tests: 57 and 91 of 513.
+FILTERED = ("slow", "oracle")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore files without tests of the mark that `-m` requires."""
+    wanted = (config.option.markexpr or "").partition(" and not ")[0]
+    if wanted in FILTERED and collection_path.suffix == ".py" and not _sets(collection_path, wanted):
+        return True
+    return None
+
+
+def _sets(path: Path, mark: str) -> bool:
+    """Whether a test file, or a module of tests that it imports, sets a mark."""
+    known, left = set(), [path]
+    while left:
+        each = left.pop()
+        if each in known or not each.is_file():
+            continue
+        known.add(each)
+        marks, imports = _facts(each)
+        if mark in marks:
+            return True
+        left += imports
+    return False
+
+
+@functools.cache
+def _facts(path: Path) -> tuple[frozenset[str], list[Path]]:
+    """The marks that a file sets, and the modules of tests that it imports."""
+    text = path.read_text(encoding="utf-8")
+    modules = re.findall(r"^(?:from|import) (tests\.[\w.]+)", text, re.MULTILINE)
+    modules += [
+        f"tests.{name}"
+        for line in re.findall(r"^from tests import (.+)$", text, re.MULTILINE)
+        for name in re.findall(r"\w+", line)
+    ]
+    return frozenset(re.findall(r"\bmark\.(\w+)", text)), [ROOT / f"{name.replace('.', '/')}.py" for name in modules]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
