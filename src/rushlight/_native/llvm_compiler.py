@@ -26,7 +26,8 @@ __all__ = ["ANSWER", "FAILED", "LEVELS", "OPT_LEVELS", "READY", "REQUEST", "Obje
 
 # Passes that run before instruction selection (which costs some 2.5 ms at every level):
 #   none    nothing
-#   quick   SROA, instcombine, simplifycfg: for text that is already as it should be (0.3 ms)
+#   quick   inlines what must be, SROA, instcombine, simplifycfg: for text that is already as it should be (0.3 ms), and for
+#           functions of the native language without loops to vectorise
 #   kernel  LLVM's O1 pipeline (early CSE, LICM, instcombine): for loop nests written with explicit vector types; its
 #           vectorisers and unroller are off, because the generator has decided on both (1.7 ms)
 #   loops   O3 with both vectorisers and the unroller: for scalar loops that LLVM must vectorise (3 ms and more)
@@ -86,13 +87,12 @@ class ObjectCompiler:
     def _quick(self, module: Any) -> Any:
         llvm = self.llvm
         builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(speed_level=1))
-        for function in module.functions:
-            if not function.is_declaration:
-                passes = llvm.create_new_function_pass_manager()
-                passes.add_sroa_pass()
-                passes.add_instruction_combine_pass()
-                passes.add_simplify_cfg_pass()
-                passes.run(function, builder)
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        passes.run(module, builder)
         return module
 
 

@@ -87,8 +87,7 @@ class Parts:
             tile,
             panel,
             *casts,
-            sums.panels,
-            *((raw,) if self.wide else ()),
+            *{panels.key: panels for panels in (tile.panels, sums.panels, raw)}.values(),
         )
         real, prefix = self.real.name, panel.prefix
         self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")

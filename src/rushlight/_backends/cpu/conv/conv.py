@@ -12,7 +12,7 @@ from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH,
 from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITIONS, W_BYTES, W, epilogue_layout
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
-from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses, part_ahead
 from rushlight._backends.cpu.launches import Launch, PinnedWords, unlocks
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.pinned_native import LEAD
@@ -62,8 +62,10 @@ def conv_form(source: str, target: str) -> ConvForm:
 def conv_ahead(form: ConvForm) -> None:
     """Let workers compile what `conv_symbols` will be asked for."""
     choices_ahead(False)
-    for text, _ in form.texts:
-        text_ahead(text)
+    for part in form.parts:
+        part_ahead(part)
+    for move in form.moves:
+        text_ahead(move.text)
     native_ahead([make_conv(form), make_pack_all(form)], opt="quick")
     native_ahead(make_loops(form))
     native_ahead([make_sum_chunks(_sums_of(form), form.target)])
@@ -82,10 +84,13 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
         loops, kernels = make_loops(form), [make_conv(form), make_pack_all(form)]
         native_ahead(kernels, opt="quick")
         native_ahead(loops)
-        for text, names in form.texts:
+        for part in form.parts:
+            imports.update(part_addresses(part))
+        for move in form.moves:
+            text, symbol = move.text, move.symbol
             if text not in _LOADED:
-                _LOADED.setdefault(text, jit.load(compile_text(text), names))
-            imports.update({name: _LOADED[text][name] for name in names})
+                _LOADED.setdefault(text, jit.load(compile_text(text), [symbol]))
+            imports[symbol] = _LOADED[text][symbol]
         name = f"loops {key}"
         if name not in _LOADED:
             symbols = [loop.symbol for loop in loops]

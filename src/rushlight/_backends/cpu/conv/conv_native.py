@@ -126,20 +126,16 @@ class ConvForm:
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
 
     @property
-    def texts(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The LLVM text that the kernel needs, and the symbols it defines."""
+    def parts(self) -> list[RegisterTile | Panels]:
+        """The tiles and transposes that the kernel needs."""
         listed = () if self.listed[0] is self.tiles[0] else self.listed
-        routines = [
-            (part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)
-        ]
+        return [*self.tiles, self.tiles[0].panels, self.panels, *listed, *self.placed, *self.rounded]
+
+    @property
+    def moves(self) -> list[PanelGather | Spaced | Every | Apart]:
+        """The routines that move data which the kernel needs."""
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
-        moves: list[PanelGather | Spaced | Every | Apart] = [
-            *self.gathers.values(),
-            *self.spaced.values(),
-            *self.apart.values(),
-            every,
-        ]
-        return [*routines, *((move.text, (move.symbol,)) for move in moves)]
+        return [*self.gathers.values(), *self.spaced.values(), *self.apart.values(), every]
 
     @property
     def name(self) -> str:

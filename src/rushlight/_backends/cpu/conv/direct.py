@@ -23,13 +23,13 @@ from rushlight._backends.cpu.conv.direct_tile import (
 from rushlight._backends.cpu.conv.direct_weight_grad_native import make_weight_gradient
 from rushlight._backends.cpu.conv.prepare import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_positions
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
-from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
-from rushlight._native.compiled import cached_object, compile_named, compile_text
+from rushlight._native.compiled import cached_object, compile_named
 from rushlight._native.target import host_target
 from rushlight._types.layout import numel
 from rushlight._types.symbols import settled
@@ -173,10 +173,7 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
             function = make_weight_gradient(source, target, mover)
         else:
             transposer = host_tiles(mover.kind)[0]
-            transposer_code = _LOADED.setdefault(
-                transposer.transpose_symbol, jit.load(compile_text(transposer.text), [transposer.transpose_symbol])
-            )
-            imports[transposer.transpose_symbol] = transposer_code[transposer.transpose_symbol]
+            imports |= part_addresses(transposer.panels)
             function = make_direct(source, target, added, mover, transposer)
         data = compile_named(f"direct {key} {lanes}", lambda: [function])
         loaded = jit.load(data, [function.symbol], imports)

@@ -21,6 +21,7 @@ from rushlight._backends.cpu.conv.conv_descriptor import CHANNELS, POSITION_ROWS
 from rushlight._backends.cpu.conv.conv_native import ConvForm
 from rushlight._backends.cpu.conv.winograd_native import MORE, make_winograd, make_winograd_weights
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
+from rushlight._backends.cpu.gemm.blas import part_addresses, part_ahead
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
@@ -28,7 +29,7 @@ from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._base.knobs import Knob
 from rushlight._native import jit
-from rushlight._native.compiled import compile_named, compile_text, native_ahead, text_ahead
+from rushlight._native.compiled import compile_named, native_ahead
 
 __all__ = ["WINOGRAD", "winograd_ahead", "winograd_call"]
 
@@ -134,9 +135,8 @@ def worth(desc: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bo
 def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Callable[..., Any], int]:
     """The callables that transform weights and that convolve, and the address of the tile."""
     symbols = dict(conv_symbols(form))
-    for part in (Winograd(tile.lanes, tile.rows), tile):
-        loaded = _loaded(part.text, part.symbols, partial(compile_text, part.text), {})
-        symbols |= {symbol: loaded[symbol] for symbol in part.symbols}
+    for part in (Winograd(tile.lanes, tile.rows), tile, tile.panels):
+        symbols |= part_addresses(part)
     kernels, tiles = [], " ".join(t.key for t in (tile, *form.tiles))
     for function in (make_winograd_weights(form, tile), make_winograd(form)):
         key = f"{function.symbol} {tile.lanes} {tile.vectors}"
@@ -161,8 +161,8 @@ def winograd_ahead(outs: int, form: ConvForm) -> None:
 @cache
 def _ahead(form: ConvForm, tile: RegisterTile) -> None:
     choices_ahead(True)
-    for part in (Winograd(tile.lanes, tile.rows), tile):
-        text_ahead(part.text)
+    for part in (Winograd(tile.lanes, tile.rows), tile, tile.panels):
+        part_ahead(part)
     for function in (make_winograd_weights(form, tile), make_winograd(form)):
         native_ahead([function], opt="quick")
 

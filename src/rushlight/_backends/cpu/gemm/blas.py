@@ -39,6 +39,7 @@ from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
 from rushlight._backends.cpu.microkernels.small_tile import SmallTile
+from rushlight._backends.cpu.microkernels.winograd import Winograd
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._backends.cpu.runtime.generated import compile_made, made_ahead
@@ -229,7 +230,7 @@ _DTYPES = {
     "c64": COMPLEX64,
     "c128": COMPLEX128,
 }  # kinds that both the library and our own kernels support
-Part = RegisterTile | AmxTile | SmallTile | Panels | Cast | Pairs
+Part = RegisterTile | AmxTile | SmallTile | Panels | Cast | Pairs | Winograd
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -307,7 +308,7 @@ def small_address(kind: str, tile: SmallTile) -> int:
     """The address of the kernel of small products (see `small_native`)."""
     symbol = f"rl_small_{kind}"
     if f"small {tile.key}" not in _LOADED:
-        data = compile_native([make_small(kind, KINDS[kind][1], tile)], opt="native")
+        data = compile_native([make_small(kind, KINDS[kind][1], tile)], opt="quick")
         imports = {**_runtime.runtime().symbols, **part_addresses(tile)}
         _LOADED.setdefault(f"small {tile.key}", jit.load(data, [symbol], imports))
     return _LOADED[f"small {tile.key}"][symbol]
@@ -324,7 +325,7 @@ def small_kernel(kind: str) -> Callable[..., Any]:
 def small_ahead(kind: str) -> None:
     """Let workers compile what `small_kernel` will load."""
     tile = small_tile(kind)
-    native_ahead([make_small(kind, KINDS[kind][1], tile)], opt="native")
+    native_ahead([make_small(kind, KINDS[kind][1], tile)], opt="quick")
     part_ahead(tile)
 
 
@@ -360,13 +361,16 @@ def parts_ahead(forms: Iterable[Form]) -> None:
 def part_ahead(part: Part) -> None:
     """Let a worker compile what `part_addresses` will load."""
     if part.key not in _LOADED:
-        made_ahead(part.key, lambda: part.text)
+        made_ahead(part.key, lambda: part.text, "quick")
 
 
 def part_addresses(part: Part) -> dict[str, int]:
-    """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept."""
+    """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept.
+
+    The text of parts is as it should be: LLVM's O1 gives the same instructions, in a third more time.
+    """
     if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the loaded one
-        _LOADED.setdefault(part.key, jit.load(compile_made(part.key, lambda: part.text), part.symbols))
+        _LOADED.setdefault(part.key, jit.load(compile_made(part.key, lambda: part.text, "quick"), part.symbols))
     loaded = _LOADED[part.key]
     return {name: loaded[name] for name in part.symbols}
 

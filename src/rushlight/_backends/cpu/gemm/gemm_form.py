@@ -109,13 +109,14 @@ class Form:
         """The objects that define the symbols its kernels need (`text`, `symbols`)."""
         candidates: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [
             self.tile,
+            self.tile.panels if isinstance(self.tile, RegisterTile) else None,
             *self.raw,
             *self.widen,
             self.narrow,
             self.ones,
             self.rounded,
         ]
-        return [part for part in candidates if part is not None]
+        return list({part.key: part for part in candidates if part is not None}.values())
 
     @property
     def depth(self) -> int:

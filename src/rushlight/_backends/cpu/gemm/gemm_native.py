@@ -8,6 +8,8 @@ same operands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rushlight._backends.cpu.gemm.blas_native import (
     A_COL,
     A_ROW,
@@ -33,7 +35,7 @@ from rushlight._backends.cpu.gemm.gemm_blocks_native import (
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, ROWS, SUMS, WORDS, Form, round_up, scratch_bytes
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._native import i64, load, memcpy, native, stack, store
+from rushlight._native import Type, i64, load, memcpy, native, stack, store
 from rushlight._native.function import NativeFunction
 
 __all__ = ["make_tiled"]
@@ -95,12 +97,19 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
     one, with a tile one vector wide, takes those that fill it much better than the others.
     """
     nbytes = max(sum(scratch_bytes(form)) for form in forms)
+    fallback = _make_straight(forms[0], nbytes, other) if other is not None else None
+    scales = _make_scaled(SUMS[WORDS[forms[0].tile.kind][1]])
+    blocked = [_make_blocked(form, nbytes, fallback, least, scales) for form in forms]
     if len(forms) > 1 and forms[-1].tile.vectors == 1:
-        return _make_narrower(forms, nbytes, other, least)
-    first = _make_blocked(forms[0], nbytes, other, least)
+        return _make_narrower(forms, _make_chosen(forms[:-1], blocked[:-1]), blocked[-1])
+    return _make_chosen(forms, blocked)
+
+
+def _make_chosen(forms: tuple[Form, ...], blocked: Sequence[NativeFunction]) -> NativeFunction:
+    """The choice between the first form, and one of fewer rows where there is one."""
+    first, second = blocked[0], blocked[-1]
     if len(forms) == 1:
         return first
-    second = _make_blocked(forms[1], nbytes, other, least)
     high, low, nr = forms[0].tile.rows, forms[1].tile.rows, forms[0].tile.columns
     group, cost_apart = forms[0].tile.group, _cost_apart(forms[0])
 
@@ -115,9 +124,8 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
     return chosen
 
 
-def _make_narrower(forms: tuple[Form, ...], nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
+def _make_narrower(forms: tuple[Form, ...], usual: NativeFunction, narrow: NativeFunction) -> NativeFunction:
     """The choice between the last form, which has a narrow tile, and the others."""
-    usual, narrow = make_tiled(forms[:-1], other, least), _make_blocked(forms[-1], nbytes, other, least)
     pair = forms[0].pair
     high, wide, low, thin = forms[-2].tile.rows, forms[-2].tile.columns, forms[-1].tile.rows, forms[-1].tile.columns
 
@@ -137,16 +145,15 @@ def _make_narrower(forms: tuple[Form, ...], nbytes: int, other: NativeFunction |
     return narrower
 
 
-def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
+def _make_scaled(real: Type) -> tuple[NativeFunction, NativeFunction]:
     """For alpha and beta: `void(p, n, x)` multiplies n contiguous numbers by x, and the same for a matrix."""
-    real = SUMS[WORDS[form.tile.kind][1]]
 
-    @native("void(ptr, i64, f64)", name=f"times_{form.name}")
+    @native("void(ptr, i64, f64)", name=f"times_{real.name}")
     def times(p, n, x):
         for i in range(n):
             store(real, p, i, load(real, p, i) * real(x))
 
-    @native("void(ptr, i64, i64, i64, i64, f64)", name=f"scaled_{form.name}")
+    @native("void(ptr, i64, i64, i64, i64, f64)", name=f"scaled_{real.name}")
     def scaled(c, rows, columns, c_row, c_col, x):
         for i in range(rows):
             for j in range(columns):
@@ -221,8 +228,10 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
 
 
 # long function: native code of one loop nest
-def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
-    """One rectangle of C with one tile."""
+def _make_blocked(
+    form: Form, nbytes: int, other: NativeFunction | None, least: int, scales: tuple[NativeFunction, NativeFunction]
+) -> NativeFunction:
+    """One rectangle of C with one tile; `other` takes what the tile declines."""
     tile, own = form.tile, other is not None
     (_, total), e, group, mr, nr = form.sizes, form.source.itemsize, tile.group, tile.rows, tile.columns
     pair = form.pair
@@ -244,11 +253,8 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     )
     may_transpose = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
-    times, scaled = _make_scaled(form)
-    declined, fallback = (
-        _make_declined(form, least),
-        _make_straight(form, nbytes, other) if other is not None else macro,
-    )
+    times, scaled = scales
+    declined, fallback = _make_declined(form, least), other if other is not None else macro
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
     def generated(ints, c, a, b, m, n):

@@ -59,7 +59,7 @@ class RegisterTile:
     A[k][i] B[k][j], plus its old value where `add` is not 0.  `instruction` multiplies words; empty for plain
     arithmetic.
 
-    `panels` are the routines for packing operands (see `Panels`), which `text` defines too.
+    `panels` are the routines for packing its operands (see `Panels`), a text of their own.
 
     A `begun` tile starts from sums in front of the words of a panel of B: one row, the same for all rows of the tile.
 
@@ -137,7 +137,7 @@ class RegisterTile:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The symbols that `text` defines."""
-        return (self.symbol, *(() if self.listed else (self.part_symbol,)), *self.panels.symbols)
+        return (self.symbol,) if self.listed else (self.symbol, self.part_symbol)
 
     @property
     def text(self) -> str:
@@ -192,7 +192,6 @@ class RegisterTile:
             *(self._round_out(total, tile) if self.rounded else self._write_or_join(total, sum_, size, tile)),
             "}",
             *([] if self.listed else self._part(total, sum_, size)),
-            self.panels.text,
         ]
         return "\n".join(lines)
 

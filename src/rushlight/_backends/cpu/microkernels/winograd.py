@@ -68,6 +68,11 @@ class Winograd:
         return f"rl_winograd_result_{self.lanes}"
 
     @property
+    def key(self) -> str:
+        """Everything that `text` depends on."""
+        return f"rl_winograd {self.lanes} {self.rows}"
+
+    @property
     def symbols(self) -> tuple[str, ...]:
         return self.image_symbol, self.short_symbol, self.weight_symbol, self.result_symbol
 

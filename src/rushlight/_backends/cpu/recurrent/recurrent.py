@@ -138,10 +138,9 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
     key = f"{shape.name} {way}"
     if key not in _LOADED:
         imports = dict(_runtime.runtime().symbols)
-        for tile in (shape.transposer, shape.tile):
-            names = [tile.symbol, tile.transpose_symbol]
-            symbols_of_text = _loaded_text(tile.text, names)
-            imports.update({name: symbols_of_text[name] for name in names})
+        for part in (shape.transposer.panels, shape.tile.panels, shape.tile):
+            symbols_of_text = _loaded_text(part.text, part.symbols)
+            imports.update({name: symbols_of_text[name] for name in part.symbols})
         cell = shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma
         symbol, text = forward_cell(*cell) if way else backward_cell(*cell, shape.extra)
         imports[symbol] = _loaded_text(text, [symbol])[symbol]

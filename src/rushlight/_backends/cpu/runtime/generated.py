@@ -11,18 +11,18 @@ from rushlight._native.sources import generator_files, sources_digest
 __all__ = ["compile_made", "made_ahead"]
 
 
-def compile_made(name: str, make: Callable[[], str]) -> bytes:
+def compile_made(name: str, make: Callable[[], str], opt: str = "kernel") -> bytes:
     """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no
-    text.
+    text.  `opt` is one of `llvm_compiler.OPT_LEVELS`.
     """
-    return obtain("kernel", make, *_parts(name))
+    return obtain(opt, make, *_parts(name, opt))
 
 
-def made_ahead(name: str, make: Callable[[], str]) -> None:
+def made_ahead(name: str, make: Callable[[], str], opt: str = "kernel") -> None:
     """Let a worker do what `compile_made` will be asked for."""
     if wanted():
-        ahead("kernel", make, *_parts(name))
+        ahead(opt, make, *_parts(name, opt))
 
 
-def _parts(name: str) -> tuple[str | bytes, ...]:
-    return "made", sources_digest((*generator_files(), *COMPILER_SOURCES)), name
+def _parts(name: str, opt: str) -> tuple[str | bytes, ...]:
+    return "made", opt, sources_digest((*generator_files(), *COMPILER_SOURCES)), name
