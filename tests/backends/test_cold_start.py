@@ -8,7 +8,7 @@ from rushlight._backends.cpu.conv import conv, conv_choice, winograd
 from rushlight._backends.cpu.gemm import blas, product_choice
 from rushlight._backends.cpu.runtime import generated, stubs
 from rushlight._graph.core import trace
-from rushlight._native import compiled
+from rushlight._native import compiled, objectcode
 from rushlight._native.objectcode import obtain
 from rushlight._prims import PRIMITIVES, build
 from rushlight._types.dtype import BFLOAT16, FLOAT32
@@ -86,3 +86,21 @@ def test_what_is_sent_is_asked_for(asked):
     for function in (conv_choice.cut_windows, conv_choice.cut_tiles, conv_choice.cost_of_tiles, conv_choice.together):
         conv_choice._bound(function)
     assert set(sent) <= set(found)
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_code_of_half_types_calls_for_workers_where_nothing_is_kept(monkeypatch, fresh):
+    class Kept:
+        pass
+
+    told = []
+    Kept.fresh = fresh
+    monkeypatch.setattr(cold_start, "wanted", lambda: False)
+    monkeypatch.setattr(objectcode, "default_cache", lambda: Kept)
+    monkeypatch.setattr(objectcode.workers, "expect_many", lambda: told.append("many"))
+    dot = PRIMITIVES["dot"]
+    cold_start.expect(trace(lambda a, b: dot(a, b, dtype=FLOAT32), [((8, 8), FLOAT32)] * 2))
+    assert not told
+    linear = lambda x, w: dot(build.convert(x, FLOAT32), build.convert(w, FLOAT32), dtype=FLOAT32)
+    cold_start.expect(trace(linear, [((8, 8), BFLOAT16)] * 2))
+    assert told == ["many"] * fresh

@@ -12,7 +12,7 @@ from rushlight._native.cache import default_cache
 from rushlight._native.shipped import shipped_pack
 from rushlight._native.workers import wanted
 
-__all__ = ["FILE_BYTES", "ahead", "begins_empty", "file_of", "in_file", "obtain", "wanted"]
+__all__ = ["FILE_BYTES", "ahead", "begins_empty", "expect_half", "file_of", "in_file", "obtain", "wanted"]
 
 FILE_BYTES = 2 * DIGEST_BYTES
 
@@ -50,6 +50,14 @@ def begins_empty() -> bool:
         return False
     workers.expect_many()
     return workers.wanted()
+
+
+def expect_half() -> None:
+    """Say that code of half types will be needed: the package brings none, so where no process kept anything either,
+    workers may begin at once.
+    """
+    if default_cache().fresh:
+        workers.expect_many()
 
 
 def ahead(opt: str, make: Callable[[], str], *parts: str | bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from rushlight._backends.cpu.gemm.blas import product_ahead
 from rushlight._base.lazy import LazyModule
 from rushlight._graph.core import Graph, Node, Value
-from rushlight._native.objectcode import begins_empty, wanted
+from rushlight._native.objectcode import begins_empty, expect_half, wanted
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, DType
 
 __all__ = ["compile_ahead", "expect"]
@@ -21,6 +21,7 @@ winograd: Any = LazyModule("rushlight._backends.cpu.conv.winograd")
 product_choice: Any = LazyModule("rushlight._backends.cpu.gemm.product_choice")
 unpool: Any = LazyModule("rushlight._backends.cpu.image.unpool")
 product_spec: Any = LazyModule("rushlight._backends.cpu.gemm.product_spec")
+_HALF = (BFLOAT16, FLOAT16)
 
 
 def compile_ahead() -> None:
@@ -31,6 +32,8 @@ def compile_ahead() -> None:
 
 def expect(graph: Graph) -> None:
     """Let workers begin with the routines of a graph that is part of a program."""
+    if not wanted() and any(node.prim.name in _ROUTINES and _is_half(node) for node in graph.nodes):
+        expect_half()
     if wanted():
         for node in graph.nodes:
             begin = _ROUTINES.get(node.prim.name)
@@ -81,7 +84,13 @@ def _converted_from(x: Value) -> DType | None:
     if x.node is None or x.node.prim.name != "convert" or x.dtype is not FLOAT32:
         return None
     dtype = x.node.inputs[0].dtype
-    return dtype if dtype in (BFLOAT16, FLOAT16) else None
+    return dtype if dtype in _HALF else None
+
+
+def _is_half(node: Node) -> bool:
+    """Whether a routine takes or gives numbers of a half type."""
+    values = (*node.inputs, *node.outputs)
+    return any(v.dtype in _HALF or (node.prim.name == "dot" and _converted_from(v) is not None) for v in values)
 
 
 def _unpool(node: Node) -> None:
