@@ -10,7 +10,14 @@ from typing import Any
 
 from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choices_ahead, choose_blocks
 from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITIONS, W_BYTES, W, epilogue_layout
-from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
+from rushlight._backends.cpu.conv.conv_native import (
+    ConvForm,
+    make_conv,
+    make_loops,
+    make_pack_all,
+    make_sum_chunks,
+    make_sum_run,
+)
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses, part_ahead
 from rushlight._backends.cpu.launches import Launch, PinnedWords, unlocks
@@ -20,7 +27,7 @@ from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import jit
-from rushlight._native.compiled import compile_named, compile_text, native_ahead, text_ahead
+from rushlight._native.compiled import compile_named, compile_native, compile_text, native_ahead, text_ahead
 
 __all__ = [
     "SHORT",
@@ -68,7 +75,8 @@ def conv_ahead(form: ConvForm) -> None:
         text_ahead(move.text)
     native_ahead([make_conv(form), make_pack_all(form)], opt="quick")
     native_ahead(make_loops(form))
-    native_ahead([make_sum_chunks(_sums_of(form), form.target)])
+    native_ahead([make_sum_run(_sums_of(form), form.target)])
+    native_ahead([make_sum_chunks(_sums_of(form), form.target)], opt="quick")
 
 
 def _sums_of(form: ConvForm) -> str:
@@ -399,8 +407,10 @@ def _in_chunks(
 def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
     key = f"sum {kind} {target}"
     if key not in _KERNELS:
-        address = stubs.native_address(make_sum_chunks(kind, target))
-        _KERNELS.setdefault(key, stubs.make_kernel_callable(address, f"rl_conv_sum_{kind}_{target}"))
+        run, chunks = make_sum_run(kind, target), make_sum_chunks(kind, target)
+        imports = {**_runtime.runtime().symbols, run.symbol: stubs.native_address(run)}
+        loaded = jit.load(compile_native([chunks], opt="quick"), [chunks.symbol], imports)
+        _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[chunks.symbol], chunks.symbol, loaded))
     return _KERNELS[key]
 
 

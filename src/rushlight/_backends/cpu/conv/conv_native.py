@@ -69,6 +69,7 @@ __all__ = [
     "make_loops",
     "make_pack_all",
     "make_sum_chunks",
+    "make_sum_run",
     "make_write",
 ]
 
@@ -866,13 +867,10 @@ def _make_put_sums(kind: str, target: str) -> NativeFunction:
     return put_sums
 
 
-def make_sum_chunks(kind: str, target: str) -> NativeFunction:
-    """Add the results of the chunks, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or
-    (second order) give the sums to the epilogue; a piece is one output channel."""
+def make_sum_run(kind: str, target: str) -> NativeFunction:
+    """The loops of `make_sum_chunks` for the vectoriser, compiled apart from their caller."""
     real, narrow = f64 if kind == "f64" else f32, target in ("f16", "bf16")
-    rounded = half_bits if target == "f16" else bfloat_bits
-    size, out_size = real.itemsize, 2 if narrow else real.itemsize
-    load_bias = fetch_of(target, kind)[1]
+    rounded, size = half_bits if target == "f16" else bfloat_bits, real.itemsize
 
     @native(f"void(ptr, ptr, i64, i64, i64, i64, {real})", name=f"sum_run_{kind}_{target}")
     def sum_run(y, x, count, y_step, chunks, step, bias):
@@ -894,7 +892,16 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
                 else:
                     store(real, y, (first + i) * y_step, load(real, total, i) + bias)
 
-    put_sums = _make_put_sums(kind, target)
+    return sum_run
+
+
+def make_sum_chunks(kind: str, target: str) -> NativeFunction:
+    """Add the results of the chunks, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or
+    (second order) give the sums to the epilogue; a piece is one output channel."""
+    real = f64 if kind == "f64" else f32
+    size, out_size = real.itemsize, 2 if target in ("f16", "bf16") else real.itemsize
+    load_bias, put_sums = fetch_of(target, kind)[1], _make_put_sums(kind, target)
+    sum_run = extern(f"sum_run_{kind}_{target}", f"void(ptr, ptr, i64, i64, i64, i64, {real})")
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
     def sum_chunks(bufs, ints, piece):
