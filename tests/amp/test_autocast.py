@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
-from tests.amp import regions
+from tests.amp import gpu_regions, regions
 
 import rushlight as torch
 from rushlight._engine.core.state import AUTOCAST, STATE
-from rushlight._ops.precision import KEEP, POLICIES
+from rushlight._ops.precision import GPU_POLICIES, KEEP, POLICIES
 
 EXPECTED: dict[str, Any] = json.loads(regions.FILE.read_text())
+
+
+GPU_EXPECTED: dict[str, Any] = json.loads(gpu_regions.FILE.read_text())
 
 
 def test_every_program_is_stored() -> None:
@@ -97,6 +103,54 @@ def test_the_lists_are_pytorchs() -> None:
     assert theirs <= ours
     # The functions of nn: one calls grid_sampler, the others multiply matrices.
     assert ours - theirs == {"grid_sample", "affine_grid", "affine_grid_generator"}
+
+
+def test_regions_of_gpus() -> None:
+    """Dtypes of fake tensors of a GPU, for all of which PyTorch could tell without one."""
+    command = [sys.executable, gpu_regions.__file__, "--ours"]
+    environment = {**os.environ, "RUSHLIGHT_CUDA": "emulated"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ours = json.loads(done.stdout)
+    differing = {
+        (kind, name): (ours[kind].get(name), told)
+        for kind, answers in GPU_EXPECTED.items()
+        for name, told in answers.items()
+        if told not in (gpu_regions.UNTOLD, ours[kind].get(name))
+    }
+    assert ours.keys() == GPU_EXPECTED.keys() and not differing
+
+
+@pytest.mark.oracle
+def test_what_is_stored_of_gpus_is_pytorchs() -> None:
+    real = pytest.importorskip("torch")
+    fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")
+    assert gpu_regions.run(real, fake_tensor.FakeTensorMode) == GPU_EXPECTED
+
+
+# Parts of what PyTorch registers for GPUs: inner forms of others, or names that are spelled otherwise here.
+GPU_ELSEWHERE = {
+    "_convolution": None, "_scaled_dot_product_flash_attention": None, "_thnn_fused_gru_cell": None, "_thnn_fused_lstm_cell": None,
+    "convolution": None, "cudnn_convolution": None, "cudnn_convolution_transpose": None, "nll_loss2d": "nll_loss",
+}  # fmt: skip
+
+
+@pytest.mark.oracle
+def test_the_lists_of_gpus_are_pytorchs() -> None:
+    """All that PyTorch casts on GPUs is in the lists, and nothing else but compositions of such."""
+    real = pytest.importorskip("torch")
+    registered = {
+        name.partition("::")[2].partition(".")[0]
+        for name in real._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    }
+    resized = {name for name in registered if "upsample" in name}
+    theirs = {GPU_ELSEWHERE.get(name, name) for name in registered - resized} - {None} | {"upsample"}
+    ours = {name for name, policy in GPU_POLICIES.items() if policy != KEEP}
+    assert resized and theirs <= ours
+    assert ours - theirs == {
+        "_addmm_activation", "affine_grid", "affine_grid_generator", "cross_entropy", "einsum_core", "gaussian_nll_loss", "grid_sample", "inner",
+        "linalg_norm", "normalize", "pairwise_distance", "softmin", "tensordot_core",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("rows", [1, 5, 700])

@@ -79,6 +79,17 @@ except RuntimeError as error:
 else:
     raise AssertionError("a gradient on the host was taken")
 """,
+    "probabilities": """
+f = torch.nn.functional.binary_cross_entropy
+same(f, torch.rand(5, 7), torch.rand(5, 7))
+with torch.autocast("cuda"):
+    try:
+        f(torch.rand(3).cuda(), torch.rand(3).cuda())
+    except RuntimeError as error:
+        assert "unsafe to autocast" in str(error), error
+    else:
+        raise AssertionError("a probability of 16 bits was taken")
+""",
     "an index": """
 try:
     torch.randn(4).cuda()[torch.tensor([7]).cuda()].cpu()
@@ -98,3 +109,16 @@ def outcomes():
 @pytest.mark.parametrize("name", CASES)
 def test_on_an_emulated_gpu(name, outcomes):
     assert outcomes[name] == ""
+
+
+def test_no_probability() -> None:
+    """A failed check of a kernel ends the context, so a process of its own."""
+    program = """
+try:
+    torch.nn.functional.binary_cross_entropy(torch.tensor([0.5, 1.5]).cuda(), torch.tensor([0.5, 1.0]).cuda()).cpu()
+except RuntimeError as error:
+    assert "elements of input should be between 0 and 1" in str(error), error
+else:
+    raise AssertionError("no probability was taken for one")
+"""
+    assert outcomes_of(PRELUDE, {"outside": program}) == {"outside": ""}

@@ -30,7 +30,7 @@ __all__ = [
     "result_type",  # the named tuple that a function returns
     "result_types",  # the names of all of them
     # Inside of composites.
-    "casts",  # decorator: how a function follows autocast: "lower", "single", "widest", "keep"
+    "casts",  # decorator: how a function follows autocast, on GPUs last: "lower", "single", "widest", "keep", or None
     "only_tensors",  # TypeError for other arguments
     "alert",  # this function gives other results each time
     "MODE",  # deterministic mode and its settings

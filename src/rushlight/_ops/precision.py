@@ -1,4 +1,4 @@
-"""The dtype rules of automatic casting, by operator: the lists of `torch.autocast` on the CPU.
+"""The dtype rules of automatic casting, by operator: the lists of `torch.autocast`, one for the CPU and one for GPUs.
 
 A name is a row of the table or a composite (with its space before it for `linalg` and `fft`).  Everything else keeps
 its dtypes.
@@ -6,15 +6,29 @@ its dtypes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._ops.linalg.einsum import parse_equation
 
-__all__ = ["KEEP", "LOWER", "POLICIES", "SINGLE", "WIDEST", "choose"]
+__all__ = [
+    "GPU_POLICIES",
+    "KEEP",
+    "LOWER",
+    "POLICIES",
+    "SINGLE",
+    "SINGLE_DEFAULT",
+    "UNSAFE",
+    "WIDEST",
+    "Casting",
+    "casting_of",
+    "choose",
+]
 
 LOWER, SINGLE, WIDEST, KEEP = "lower", "single", "widest", "keep"
+SINGLE_DEFAULT = "single unless a dtype is given"
+UNSAFE = "unsafe"
 
 # Much arithmetic for each element read, and a wide accumulator inside: fast in 16 bits, and accurate enough.
 _LOWER = """
@@ -41,14 +55,61 @@ _WIDEST = "cat index_copy stack"
 # Composites of products here that are one operator in PyTorch: nothing is cast, inside neither.
 _KEEP = "linalg_matrix_exp matrix_exp"
 
-POLICIES: dict[str, str] = {
-    name: policy
-    for names, policy in ((_LOWER, LOWER), (_SINGLE, SINGLE), (_WIDEST, WIDEST), (_KEEP, KEEP))
-    for name in names.split()
-}
+
+def _policies(lists: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return {name: policy for names, policy in lists for name in names.split()}
+
+
+POLICIES = _policies(((_LOWER, LOWER), (_SINGLE, SINGLE), (_WIDEST, WIDEST), (_KEEP, KEEP)))
+
+# ***** GPUs: float16 has a range of 6e-8 to 65504, so sums, powers, exponentials and norms are computed in float32 *****
+
+_GPU_LOWER = """
+    _addmm_activation addbmm addmm addmv addr affine_grid affine_grid_generator baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc
+    conv_transpose1d conv_transpose2d conv_transpose3d einsum einsum_core gru_cell linalg_multi_dot linalg_vecdot linear lstm_cell matmul mm
+    mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention
+"""
+
+_GPU_SINGLE = """
+    acos asin binary_cross_entropy_with_logits cdist cosh cosine_embedding_loss cosine_similarity cross_entropy dist erfinv exp expm1
+    frobenius_norm gaussian_nll_loss group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm linalg_norm log log10 log1p log2
+    logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss native_layer_norm nll_loss norm normalize nuclear_norm
+    pairwise_distance pdist poisson_nll_loss pow reciprocal renorm rms_norm rsqrt sinh smooth_l1_loss soft_margin_loss softmin softplus
+    tan triplet_margin_loss upsample
+"""
+
+_GPU_SINGLE_DEFAULT = "cumprod cumsum linalg_matrix_norm linalg_vector_norm log_softmax prod softmax sum"
+
+_GPU_WIDEST = "addcdiv addcmul atan2 bilinear cross dot grid_sample grid_sampler index_put inner scatter_add tensordot tensordot_core vdot"
+
+GPU_POLICIES = _policies(
+    (
+        (_GPU_LOWER, LOWER), (_GPU_SINGLE, SINGLE), (_GPU_SINGLE_DEFAULT, SINGLE_DEFAULT), (_GPU_WIDEST, WIDEST), (_KEEP, KEEP),
+        ("binary_cross_entropy", UNSAFE),
+    )
+)  # fmt: skip
+
+
+class Casting(NamedTuple):
+    """The policies of one function: on GPUs, and anywhere else."""
+
+    usual: str | None
+    gpu: str | None
+
+    def on(self, place: str | None) -> str | None:
+        """The policy for this type of device."""
+        return None if place is None else self.gpu if place == "cuda" else self.usual
+
+
+def casting_of(name: str) -> Casting:
+    """The policies of a function by its name."""
+    return Casting(POLICIES.get(name), GPU_POLICIES.get(name))
 
 
 # ***** where it depends on the call *****
+
+
+_Choices = Mapping[str, Callable[[Sequence[Any], Sequence[Any]], str | None]]
 
 
 def _pad(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
@@ -80,17 +141,25 @@ def _einsum(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
     return LOWER if summed else None
 
 
-_CHOICES: dict[str, Callable[[Sequence[Any], Sequence[Any]], str | None]] = {
-    "einsum_core": _einsum,
-    "inner": _inner,
-    "pad": _pad,
-    "tensordot_core": _tensordot,
-}
+_CHOICES: _Choices = {"einsum_core": _einsum, "inner": _inner, "pad": _pad, "tensordot_core": _tensordot}
 
 
-def choose(name: str, template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
-    """The casting rule of this call, given the shapes of its tensors and, by position, its other arguments."""
-    policy = POLICIES.get(name)
-    if policy is None and name in _CHOICES:
-        return _CHOICES[name](template, shapes)
-    return policy
+def _single_default(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    """The dtype of these operators is their last argument."""
+    return SINGLE if template[-1] is None else None
+
+
+def _gpu_inner(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
+    return WIDEST if all(shapes) else None
+
+
+_GPU_CHOICES: _Choices = {"inner": _gpu_inner} | dict.fromkeys(_GPU_SINGLE_DEFAULT.split(), _single_default)
+
+
+def choose(name: str, template: Sequence[Any], shapes: Sequence[Any], place: str) -> str | None:
+    """The casting rule of this call on a type of device, given the shapes of its tensors and, by position, its other
+    arguments.
+    """
+    choices, policies = (_GPU_CHOICES, GPU_POLICIES) if place == "cuda" else (_CHOICES, POLICIES)
+    choice = choices.get(name)
+    return policies.get(name) if choice is None else choice(template, shapes)

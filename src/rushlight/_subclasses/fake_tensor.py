@@ -109,6 +109,9 @@ class FakeTensor(Tensor):
         cls: Any, fake_mode: Any, elem: Any, device: Any, constant: Any = None, *, requires_grad: Any = None
     ) -> Any:
         device = rushlight.device(device) if isinstance(device, str) else device
+        if device.type == "cuda" and device.index is None:
+            number = rushlight.cuda.current_device() if rushlight.cuda.is_initialized() else 0
+            device = rushlight.device("cuda", number)
         known = device in (HOST, META)  # of other devices the tensor itself says so, not its layout
         shell: Any = Tensor
         made: Any = shell._make_wrapper_subclass(

@@ -17,7 +17,7 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, plain_classes
-from rushlight._engine.dispatch.autocast import casts, policy_of
+from rushlight._engine.dispatch.autocast import casting_in, casts
 from rushlight._engine.dispatch.call import Caller, make_binary, make_function, make_unary
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.dispatch.plans.native_lookup import make_cached
@@ -173,7 +173,7 @@ def composite(
         function = _refusing(function, name, refuses) if refuses else function
         declared = Accepting(function, name, spaces)
         public = (
-            _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
+            _overridable(casts(*casting_in(name, spaces))(function), name, apart, declared) if overridable else function
         )
         later = cached or once or hasattr(public, "guards")
         make = functools.cache(

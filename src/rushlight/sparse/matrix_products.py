@@ -319,7 +319,7 @@ def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
     """
     if reduce is not None:
         return _reduced(mat1, mat2, reduce)
-    return casts("lower")(product)(mat1, mat2)
+    return casts("lower", "lower")(product)(mat1, mat2)
 
 
 def _reduced(a: Any, b: Any, reduce: str) -> Tensor:

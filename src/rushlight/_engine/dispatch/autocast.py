@@ -14,13 +14,15 @@ from typing import Any
 from rushlight._backends.registry import backends
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
-from rushlight._ops.precision import KEEP, LOWER, POLICIES, SINGLE
+from rushlight._ops.precision import KEEP, LOWER, SINGLE, SINGLE_DEFAULT, UNSAFE, Casting, casting_of, choose
 from rushlight._types.device import Device
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 
 __all__ = [
     "PLACES",
     "cast_call",
+    "cast_where_listed",
+    "casting_in",
     "casting_plan",
     "casts",
     "clear_casts",
@@ -29,7 +31,7 @@ __all__ = [
     "leave",
     "lowered",
     "place_of",
-    "policy_of",
+    "policy_for",
     "set_casting",
     "set_dtype",
     "set_enabled",
@@ -107,38 +109,56 @@ def clear_casts() -> None:
     _KEPT.clear()
 
 
-def policy_of(name: str, spaces: Sequence[str] = ()) -> str | None:
-    """The casting policy of the function with this name in these spaces; None if it has none."""
+def casting_in(name: str, spaces: Sequence[str] = ()) -> Casting:
+    """The casting policies of the function with this name in these spaces."""
     for space in ("linalg", "fft"):
         if space in spaces:
-            return POLICIES.get(f"{space}_{name}")
-    return POLICIES.get(name)
+            return casting_of(f"{space}_{name}")
+    return casting_of(name)
 
 
 # ***** which dtype, and the cast *****
 
 
+def _type_of(tensor: Tensor) -> str:
+    """The type of a tensor's device; a fake tensor of a GPU says it, its layout is that of "meta"."""
+    found: str = tensor._spec.device.type
+    return tensor.device.type if found == "meta" else found
+
+
 def _eligible(tensor: Tensor) -> bool:
-    spec = tensor._spec
-    return spec.dtype.is_floating_point and spec.dtype is not FLOAT64 and bool(STATE.casts.get(spec.device.type))
+    dtype = tensor._spec.dtype
+    return dtype.is_floating_point and dtype is not FLOAT64 and bool(STATE.casts.get(_type_of(tensor)))
 
 
-def _lower(tensors: Sequence[Tensor]) -> DType:
-    """The dtype that operators on these tensors cast to: that of the first type of device for which casting is on."""
-    return dtype_of(next((t._spec.device.type for t in tensors if STATE.casts.get(t._spec.device.type)), "cpu"))
+def _place(tensors: Sequence[Tensor]) -> str | None:
+    """The first type of device of these tensors for which casting is on."""
+    casts = STATE.casts
+    return next((place for place in map(_type_of, tensors) if casts.get(place)), None)
+
+
+def policy_for(name: str, template: Sequence[Any], tensors: Sequence[Tensor]) -> str | None:
+    """The casting policy of an operator's call; None where nothing is cast."""
+    place = _place(tensors)
+    return None if place is None else choose(name, template, [t._spec.shape for t in tensors], place)
 
 
 def _target(policy: str, tensors: Sequence[Tensor]) -> DType | None:
     if policy == KEEP:
         return None
-    lower: DType = _lower(tensors)
+    if policy == UNSAFE:
+        raise RuntimeError(
+            "binary_cross_entropy is unsafe to autocast: its input, a probability, loses too much in 16 bits. "
+            "Use binary_cross_entropy_with_logits (BCEWithLogitsLoss) and leave the sigmoid away, or turn autocast off for this call."
+        )
+    lower: DType = dtype_of(_place(tensors) or "cpu")
     if policy == LOWER:
         return lower
-    if policy == SINGLE:
+    if policy in (SINGLE, SINGLE_DEFAULT):
         return FLOAT32
     found = lower
     for tensor in tensors:
-        if not tensor._spec.dtype.is_floating_point or not STATE.casts.get(tensor._spec.device.type):
+        if not tensor._spec.dtype.is_floating_point or not STATE.casts.get(_type_of(tensor)):
             continue
         found = _wider(found, tensor._spec.dtype, lower)
     return found
@@ -165,7 +185,7 @@ def _cast(tensor: Tensor, to: DType) -> Tensor:
         and tensor._rg
         and tensor._node is None
         and STATE.cast_keeps
-        and to is dtype_of(tensor._spec.device.type)
+        and to is dtype_of(_type_of(tensor))
         and not tensor._is_view()
     )
     if not keep:
@@ -180,17 +200,20 @@ def _cast(tensor: Tensor, to: DType) -> Tensor:
 # ***** calls *****
 
 
-def casts(policy: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates plain Python over tensors that changes the dtypes of its arguments first; for None it stays what it is."""
+def casts(usual: str | None, gpu: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates plain Python over tensors that changes the dtypes of its arguments first, by one policy on GPUs and one
+    elsewhere; for None it stays what it is.
+    """
+    casting = Casting(usual, gpu)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        if policy is None:
+        if casting == (None, None):
             return function
 
         @functools.wraps(function)
         def body(*args: Any, **kwargs: Any) -> Any:
             if STATE.word & AUTOCAST and kwargs.get("out") is None:
-                return cast_call(policy, function, args, kwargs)
+                return cast_call(casting, function, args, kwargs)
             return function(*args, **kwargs)
 
         return body
@@ -227,19 +250,30 @@ def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: S
 def lowered(tensor: Tensor) -> Tensor:
     """A result as a product leaves it: where operators cast, in the dtype that they cast to."""
     if STATE.word & AUTOCAST and _eligible(tensor):
-        return tensor.to(dtype_of(tensor._spec.device.type))
+        return tensor.to(dtype_of(_type_of(tensor)))
     return tensor
 
 
-def cast_call(policy: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a function of tensors, with its arguments cast, and without casts inside."""
+def cast_call(casting: Casting, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function of tensors, with its arguments cast, and without casts inside; as it is where its policy is none."""
+    handled, made = cast_where_listed(casting, function, args, kwargs)
+    return made if handled else function(*args, **kwargs)
+
+
+def cast_where_listed(
+    casting: Casting, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[bool, Any]:
+    """(True, result) of a call that automatic casting has a policy for; (False, None) of others, which are not made."""
     tensors: list[Tensor] = []
     _gather((*args, *kwargs.values()), tensors)
+    policy = casting.on(_place(tensors))
+    if policy is None or (policy == SINGLE_DEFAULT and any(isinstance(a, DType) for a in (*args, *kwargs.values()))):
+        return False, None
     to = _target(policy, tensors)
     word = STATE.word
     STATE.word = word & ~AUTOCAST
     try:
-        return function(*[_converted(a, to) for a in args], **{k: _converted(v, to) for k, v in kwargs.items()})
+        return True, function(*[_converted(a, to) for a in args], **{k: _converted(v, to) for k, v in kwargs.items()})
     finally:
         STATE.word = STATE.word & ~AUTOCAST | word & AUTOCAST
 

@@ -13,7 +13,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, NOTING_PLANS, OBSERVED, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
-from rushlight._engine.dispatch.autocast import casting_plan
+from rushlight._engine.dispatch.autocast import casting_plan, policy_for
 from rushlight._engine.dispatch.determinism import alerting
 from rushlight._engine.dispatch.executables import step_count
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
@@ -38,7 +38,6 @@ from rushlight._engine.dispatch.underivable import underivable
 from rushlight._engine.dispatch.watch import observed_plan
 from rushlight._engine.indexing.view import view_casting, view_plan
 from rushlight._graph.core import GraphBuilder, evaluate
-from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import Device, as_device
@@ -120,7 +119,7 @@ class Caller:
         op = self.op
         HOOKS.operator_name = op.name
         if _STATE.word & AUTOCAST:
-            policy = choose(op.name, template, [t._spec.shape for t in tensors])
+            policy = policy_for(op.name, template, tensors)
             if policy is not None:
                 return casting_plan(self, policy, template, tensors)
         if _STATE.word & OBSERVED:

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.autocast import cast_call
-from rushlight._ops.precision import POLICIES
+from rushlight._engine.dispatch.autocast import cast_where_listed
+from rushlight._ops.precision import casting_of
 from rushlight._types.spec import Spec
 
 __all__ = ["Kind", "ask_kinds", "call_name", "cast_first", "make_kind"]
@@ -119,9 +119,7 @@ def make_kind(cls: type[Kind], spec: Spec) -> Any:
 def cast_first(name: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Any]:
     """(True, result) of a call whose arguments automatic casting converts first; (False, None) for others."""
     if STATE.word & AUTOCAST and "out" not in kwargs:
-        policy = POLICIES.get(name)
-        if policy is not None:
-            return True, cast_call(policy, function, args, kwargs)
+        return cast_where_listed(casting_of(name), function, args, kwargs)
     return False, None
 
 

@@ -16,7 +16,7 @@ __all__ = ["ctc_loss"]
 NEVER = -1e30
 
 
-@casts("single")
+@casts("single", None)
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

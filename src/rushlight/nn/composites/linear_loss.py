@@ -86,7 +86,7 @@ def _check(input: Any, linear_weight: Any, linear_bias: Any) -> None:
         )
 
 
-@casts("keep")
+@casts("keep", "keep")
 def _chunked(
     input: Any, linear_weight: Any, target: Any, bias: Any, weight: Any, reduction: str, ignore: int, options: Any
 ) -> Any:

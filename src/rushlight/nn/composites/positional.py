@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.operators import asking
+from rushlight._interface.operators import asking, casts
 from rushlight.nn import functional as F
 from rushlight.nn.composites.recurrence import CELLS, run_layers
 
@@ -315,6 +315,7 @@ def _recurrent(mode: str) -> Callable[..., Any]:
 
 def _cell(mode: str) -> Callable[..., Any]:
     @asking
+    @casts(None, "lower")
     def step(
         input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
     ) -> Any:
@@ -338,6 +339,7 @@ def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False, *, out: Tenso
     return rushlight.linalg.vector_norm(input, 2, dim, keepdim, out=out)
 
 
+@casts(None, "single")
 def nuclear_norm(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The sum of the singular values of the matrices in two dims (a matrix's own by default)."""
     if isinstance(dim, bool):

@@ -7,13 +7,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import rushlight
-from rushlight._interface.operators import function_of
+from rushlight._interface.operators import casts, function_of
 from rushlight._interface.tensors import AUTOCAST, STATE
 
 __all__ = ["Uniform", "run_cell", "run_layers"]
 
 # The operators' names of the kinds of cells.
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "LSTM": "lstm", "GRU": "gru"}
+
+
+# Layers and cells whole: on GPUs their libraries want all in one dtype.
+_CAST = casts(None, "lower")
 
 
 class Uniform(NamedTuple):
@@ -66,6 +70,7 @@ CELLS: dict[str, Callable[..., tuple[Any, ...]]] = {
 }
 
 
+@_CAST
 def run_cell(mode: str, input: Any, state: tuple[Any, ...], weights: list[Any]) -> tuple[Any, ...]:
     """One step; `weights` are [w_ih, w_hh, b_ih, b_hh], None for what is absent."""
     if not _suits([input, *state, *weights]):
@@ -87,6 +92,7 @@ def _suits(tensors: list[Any]) -> bool:
     return all(t is None or t.dtype is dtype and getattr(type(t), "backend", None) != "FuncTorchDual" for t in tensors)
 
 
+@_CAST
 def run_layers(
     mode: str,
     data: Any,

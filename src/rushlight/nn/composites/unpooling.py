@@ -62,7 +62,7 @@ def _output_sizes(pooled: Any, kernel: Any, steps: Any, pads: Any, wanted: Any) 
     return [int(size) for size in sizes]
 
 
-@casts("single")
+@casts("single", None)
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,
@@ -75,7 +75,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@casts("single")
+@casts("single", None)
 def max_unpool2d(
     input: Tensor,
     indices: Tensor,
@@ -88,7 +88,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@casts("single")
+@casts("single", None)
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,

@@ -21,7 +21,7 @@ __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "R
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
-_run_lower = casts("lower")(run_layers)
+_run_lower = casts("lower", None)(run_layers)
 
 
 def _apply_permutation(tensor: Any, permutation: Any, dim: int = 1) -> Any:

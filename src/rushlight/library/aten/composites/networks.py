@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import rushlight
-from rushlight._interface.operators import INSTEAD
+from rushlight._interface.operators import INSTEAD, casts
 from rushlight._interface.tensors import GRAD, STATE
 from rushlight.library.aten.composites import aten, contiguous, reshaped, to_copy
 from rushlight.library.aten.composites.products import matmul
@@ -587,6 +587,11 @@ def _circular(x: Any, sides: list[int]) -> Any:
     return out
 
 
+@casts(None, "single")
+def _resized(name: str, *args: Any) -> Any:
+    return aten(name)(*args)
+
+
 @handles("interpolate")
 def interpolate(
     input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None, recompute_scale_factor: Any = None,
@@ -608,7 +613,7 @@ def interpolate(
         return HANDLERS[f"adaptive_avg_pool{n}d"](input, shape)
     if mode in ("nearest", "nearest-exact"):
         name = f"upsample_nearest{n}d" if mode == "nearest" else f"_upsample_nearest_exact{n}d"
-        return aten(name)(input, shape, *scales)
+        return _resized(name, input, shape, *scales)
     corners = bool(align_corners)
     name = {
         ("linear", 1): "upsample_linear1d",
@@ -618,7 +623,7 @@ def interpolate(
     }[mode, n]
     if antialias:
         name = f"_{name}_aa"
-    return aten(name)(input, shape, corners, *scales)
+    return _resized(name, input, shape, corners, *scales)
 
 
 @handles("upsample")
