@@ -201,14 +201,16 @@ class Elements:
             value = self.apply("select", self.apply("lt", value, zero), moved, value)
         holds = self.apply("bitwise_and", self.apply("le", zero, value), self.apply("lt", value, size))
         where = self.mask(holds.shape, self.x(a.guard) if a.guard is not None else None)
-        checked = holds
-        if where is not None:
-            checked = self.apply(
-                "bitwise_or", holds, self.apply("bitwise_xor", where, self.signature.constant(True, BOOL))
-            )
         kind = "index" if a.code != RUNTIME_ERROR else "index of gather or scatter"
-        self.b.emit("assert", checked, message=f"{kind} out of bounds in dim {a.dim}")
+        self._require(holds, where, f"{kind} out of bounds in dim {a.dim}")
         return self.b.convert(self.apply("select", holds, value, zero), self.signature.index)
+
+    def _require(self, holds: Value, where: Value | None, message: str) -> None:
+        """Stop the kernel with a message if a condition does not hold at a place that counts."""
+        if where is not None:
+            elsewhere = self.apply("bitwise_xor", where, self.signature.constant(True, BOOL))
+            holds = self.apply("bitwise_or", holds, elsewhere)
+        self.b.emit("assert", holds, message=message)
 
     # ***** expressions *****
 
@@ -234,7 +236,16 @@ class Elements:
         args = []
         for a in e.args:  # a comprehension would add a Python frame to each step of a long chain
             args.append(self.x(a))
+        if prim == "within_unit":
+            return self._within_unit(*args, **given)
         return self.apply(prim, *args, **given)
+
+    def _within_unit(self, x: Value, argument: str) -> Value:
+        """x, which must lie in [0, 1]."""
+        zero, one = (self.signature.constant(n, x.dtype) for n in (0, 1))
+        inside = self.apply("bitwise_and", self.apply("le", zero, x), self.apply("le", x, one))
+        self._require(inside, self.mask(x.shape), f"all elements of {argument} should be between 0 and 1")
+        return x
 
     def _argument(self, e: Expr) -> Value:
         word = self.words[e.value]
