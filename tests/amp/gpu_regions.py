@@ -20,7 +20,8 @@ UNTOLD = "needs a GPU"
 
 def functions(t: Any, a: Any) -> dict[str, Callable[[], Any]]:
     """Calls by name; `a` has arguments of one dtype, and some of float32."""
-    F, linalg, found = t.nn.functional, t.linalg, {}
+    F, linalg = t.nn.functional, t.linalg
+    found: dict[str, Any] = {}
     for name in (
         "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan sum prod mean std var norm dist "
         "nuclear_norm sigmoid tanh relu erf sqrt nansum logcumsumexp exp_ pow_ cumsum_ sum_int"

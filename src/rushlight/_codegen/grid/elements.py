@@ -237,7 +237,7 @@ class Elements:
         for a in e.args:  # a comprehension would add a Python frame to each step of a long chain
             args.append(self.x(a))
         if prim == "within_unit":
-            return self._within_unit(*args, **given)
+            return self._within_unit(args[0], **given)
         return self.apply(prim, *args, **given)
 
     def _within_unit(self, x: Value, argument: str) -> Value:
