@@ -33,6 +33,31 @@ assert type(prepare_qat(layers)[0].to_float()) is torch.nn.Linear
 assert torch.fx.passes.shape_prop.ShapeProp.__module__ == "torch.fx.passes.shape_prop"
 assert torch.fx.experimental.const_fold.FoldedGraphModule and torch.utils.data.datapipes.iter.filelister
 assert not hasattr(torch.fx.experimental, "sized_nodes") and not hasattr(torch.fx.passes, "not_there")
+
+# A compiled function decorates one of its own.
+decorators = [torch.no_grad, torch.enable_grad, torch.no_grad(), torch.inference_mode(), torch.set_grad_enabled(True)]
+decorators += [torch.autocast("cpu", torch.bfloat16), torch.profiler.record_function("x")]
+
+def decorating(decorate, breaks):
+    def f(x):
+        def inner(y):
+            return y.sin() * x
+        with torch.no_grad():
+            inner = decorate(inner)
+            if breaks:
+                torch._dynamo.graph_break()
+        with torch.no_grad():
+            found = inner(x)
+            return found, found.requires_grad
+    return f
+
+for decorate in decorators:
+    for breaks, backend in ((False, "inductor"), (True, "inductor"), (False, "eager")):
+        f, x = decorating(decorate, breaks), torch.linspace(0.1, 1, 5, requires_grad=True)
+        compiled = torch.compile(f, backend=backend)
+        for _ in range(2):
+            (want, grad), (found, compiled_grad) = f(x), compiled(x)
+            assert torch.equal(want, found) and grad == compiled_grad, (decorate, breaks, backend)
 print("done")
 """
 

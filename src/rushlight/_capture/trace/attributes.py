@@ -9,14 +9,20 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import shown
 from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import enter
 from rushlight._capture.trace.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, grad_condition, is_plain, type_attribute
-from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_foreign_attribute, is_leaf, is_module_getattr
+from rushlight._capture.trace.package_code import (
+    PACKAGE,
+    is_foreign,
+    is_foreign_attribute,
+    is_leaf,
+    is_module_getattr,
+    module_of_class,
+)
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
@@ -173,7 +179,7 @@ def is_users_class(tracer: Tracer, kind: type) -> bool:
     """Whether a class may change that the trace did not make: those of ours that are followed too, since programs
     patch them.
     """
-    module = own_module(getattr(kind, "__module__", None))
+    module = module_of_class(kind)
     if module.partition(".")[0] == PACKAGE:
         return f"{module}.".startswith(HOOKS.inlined)
     return module != "builtins" and id(kind) not in tracer.made_functions

@@ -52,7 +52,7 @@ from rushlight._capture.trace.outside import (
     is_traced_array,
     type_attribute,
 )
-from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_leaf
+from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_inlined, is_leaf, module_of_class
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
@@ -256,6 +256,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if code.co_flags & 0x0C:  # the tuple and the dict of further arguments are looked at
         args, kwargs = real_arguments(tracer, args, kwargs)
     tracer.differs = True
+    if any(type(_contents(cell)) is Followed for cell in function.__closure__ or ()):
+        tracer.make_function(function)  # native code made it in this trace: its cells are no constants
     return enter(tracer, function, args, kwargs)
 
 
@@ -556,7 +558,7 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
     package = module.partition(".")[0]
     if issubclass(kind, Tensor) and package == PACKAGE:
         return _run(tracer, kind, args, kwargs)
-    if package == PACKAGE and not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined):
+    if package == PACKAGE and not is_inlined(module_of_class(kind)):
         return _run(tracer, kind, args, kwargs)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         if isinstance(kind.__new__, types.FunctionType) and kind.__new__.__defaults__:

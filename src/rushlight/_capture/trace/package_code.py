@@ -8,17 +8,39 @@ from typing import Any
 from rushlight._base.own_names import own_module
 from rushlight._capture.trace.settings import HOOKS
 
-__all__ = ["PACKAGE", "function_of", "is_foreign", "is_foreign_attribute", "is_leaf", "is_module_getattr"]
+__all__ = [
+    "PACKAGE",
+    "function_of",
+    "is_foreign",
+    "is_foreign_attribute",
+    "is_inlined",
+    "is_leaf",
+    "is_module_getattr",
+    "module_of_class",
+]
 
 PACKAGE = __name__.partition(".")[0]
+
+
+def is_inlined(module: str) -> bool:
+    """Whether functions of this module of ours are followed."""
+    return module.startswith(HOOKS.inlined) or f"{module}.".startswith(HOOKS.inlined)
 
 
 def is_leaf(function: types.FunctionType) -> bool:
     """Whether a Python function is one of ours that runs as it is."""
     module = own_module(function.__globals__.get("__name__"))
-    if module.partition(".")[0] != PACKAGE:
-        return False
-    return not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined)
+    return module.partition(".")[0] == PACKAGE and not is_inlined(module)
+
+
+def module_of_class(kind: type) -> str:
+    """The module that defines a class: of ours that of its methods, as the class may be shown on another page."""
+    module = own_module(getattr(kind, "__module__", None))
+    if module.partition(".")[0] == PACKAGE:
+        for each in vars(kind).values():
+            if isinstance(each, types.FunctionType) and not is_foreign(each):  # those of named tuples are foreign
+                return own_module(each.__globals__.get("__name__"))
+    return module
 
 
 def is_module_getattr(function: Any) -> bool:
