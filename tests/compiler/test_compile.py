@@ -9,6 +9,7 @@ import operator
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,38 @@ def test_disabled_functions_break_and_run_eagerly() -> None:
     counter = CompileCounter()
     assert torch.compile(lambda x: slow(x * 2) * 3, backend=counter)(X).tolist() == [3, 9, 15]
     assert seen == [False] and counter.frame_count == 2 and counters["graph_break"]["it prints"] == 1
+
+
+_RESULTS: dict[str, Callable[[Any], Any]] = {
+    "none": lambda x: None, "int": lambda x: 3, "bool": lambda x: True, "str": lambda x: "a", "dtype": lambda x: x.dtype,
+    "tensor": lambda x: x * 2, "mixed": lambda x: (x, 3), "tuple": lambda x: (2, 3), "shape": lambda x: x.shape,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+@pytest.mark.parametrize("name", _RESULTS)
+def test_a_function_in_the_graph_runs_as_often_as_in_pytorch(backend: str, name: str) -> None:
+    """PyTorch 2.13: our backend's program has no nodes left that compute nothing, and scalars break the graph."""
+    ran: list[bool] = []
+
+    @torch.compiler.allow_in_graph
+    def opaque(*args: Any) -> Any:
+        ran.append(torch.is_grad_enabled())
+        return _RESULTS[name](*(args or (X,)))
+
+    def program(x: Any) -> Any:
+        found = opaque() if name in ("none", "int", "bool", "str", "tuple") else opaque(x)
+        with torch.no_grad():
+            return found, x + 1
+
+    compiled, counts = torch.compile(program, backend=backend), []
+    for _ in range(3):
+        before = len(ran)
+        assert str(compiled(X)) == str((_RESULTS[name](X), X + 1))
+        counts.append(len(ran) - before)
+    each_time = backend == "eager" or name in ("int", "bool", "str", "dtype")
+    assert counts[1:] == ([1, 1] if each_time else [0, 0]) and counts[0] <= 2
+    assert all(ran)
 
 
 def test_marks_are_followed() -> None:

@@ -123,7 +123,7 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         return _kept_result(tracer, function, args, kwargs)
     if id(function) in HOOKS.leaves:
         tracer.unkept = "it runs a function that is not followed"
-        return _run(tracer, function, args, kwargs)
+        return _run_leaf(tracer, function, args, kwargs)
     kind = type(function)
     if tracer.follows_numpy and str(getattr(function, "__module__", "")).startswith("numpy"):
         found = numpy_calls().call(tracer, function, args, kwargs)
@@ -159,6 +159,22 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     ):
         return _builtin(tracer, function, args, kwargs)
     return _instance(tracer, function, args, kwargs)
+
+
+def _run_leaf(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a function that `allow_in_graph` marks: a graph holds tensors and lists of them, and breaks for other results
+    of a user's function, which then runs at each call.
+    """
+    if tracer.settings.backend is not None:
+        for x in real_arguments(tracer, (*args, *kwargs.values()), {})[0]:
+            if tracer.is_user_object(x) and not isinstance(x, tuple):
+                raise Break(f"{getattr(function, '__qualname__', function)}() in a graph is given a {type(x).__name__}")
+    made = _run(tracer, function, args, kwargs)
+    users = own_module(getattr(function, "__module__", None)).partition(".")[0] != PACKAGE
+    held = (Tensor, list, tuple) if tracer.settings.backend is not None else (Tensor, list, tuple, dict)
+    if users and made is not None and not isinstance(made, held):
+        raise Break(f"{getattr(function, '__qualname__', function)}() in a graph gives a {type(made).__name__}")
+    return made
 
 
 @functools.cache
@@ -440,7 +456,8 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         _guard_gradients(tracer, given[0], (given[1] if len(given) > 1 else named.get("set_to_none")) is True)
     made = tracer.native(called, *given, **named)
     _check_recorded(tracer, function, made)
-    process_settings.guard_setting(tracer, function, args, kwargs, made)
+    if id(function) not in HOOKS.leaves:
+        process_settings.guard_setting(tracer, function, args, kwargs, made)
     if tracer.settings.backend is not None:
         tracer.record_call(function, args, kwargs, made)
     return made

@@ -279,7 +279,7 @@ class DocumentingTracer(Tracer):
         """Write down a call of a function that takes or gives tensors."""
         self.note_mode()
         args, kwargs = self.looked_at(args, kwargs)
-        if _has_tensor(result) or (result is None and _has_tensor(args)):
+        if id(function) in HOOKS.leaves or _has_tensor(result) or (result is None and _has_tensor(args)):
             self.use((args, kwargs))
             name = self.loaded[1] if self.loaded[0] is function else ""
             self.document.function(_WRITTEN.get(function, function), args, kwargs, result, name)
