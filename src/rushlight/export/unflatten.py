@@ -22,6 +22,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._functorch.functional_graphs import is_number
 from rushlight.export._guards import InputGuards, holds
 from rushlight.export._preserved import flattened, parent_call, placeholders
 from rushlight.export._unlift import assign
@@ -156,10 +157,6 @@ class UnflattenedModule(InterpreterModule):
 
     def __init__(self, export_module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> None:
         super().__init__(Graph(), None)
-        if any(s.kind is not OutputKind.USER_OUTPUT for s in export_module.graph_signature.output_specs):
-            raise ValueError(
-                "unflatten: the program gives new values of buffers as results; unflatten it before run_decompositions"
-            )
         self.__dict__["adapter"] = flat_args_adapter
         entry = export_module.module_call_graph[0].signature
         self.__dict__["_specs"] = entry.in_spec, entry.out_spec  # type: ignore[union-attr]
@@ -198,11 +195,14 @@ class _Builder:
     def __init__(self, root: UnflattenedModule, program: ExportedProgram) -> None:
         self.root, self.program = root, program
         self.held: dict[Node, tuple[Any, Any]] = {}  # placeholder -> (spec, value)
-        self.calls: dict[str, list[tuple[str, Any, Any]]] = {}  # of a module: names of its forms, their nodes, modules
+        self.forms: dict[str, list[tuple[str, Any, Any]]] = {}  # of a submodule: suffixes, graphs, modules of its forms
         self.known: dict[int, Any] = {}
         self.named = {n.name: n for n in program.graph.nodes}
         self.signatures = {e.fqn: e.signature for e in program.module_call_graph[1:] if e.signature is not None}
-        self.preserved: dict[tuple[str, str], list[tuple[Any, Node]]] = {}  # forms and nodes of calls with signatures
+        self.preserved: dict[str, list[Any]] = {}  # the form of each call with a signature, in the order of the calls
+        self.written: dict[
+            Node, Node
+        ] = {}  # result of an operator that writes to what the module holds -> its placeholder
 
     def build(self) -> None:
         """Fill the root."""
@@ -214,6 +214,7 @@ class _Builder:
                 top.values[node].meta = copy.copy(node.meta)
             else:
                 self.held[node] = spec, self._copied(self.program._held(spec))
+        self._note_written()
         dead: set[Node] = set()
         for node in reversed(self.program.graph.nodes):
             if node.op == "call_function" and all(u in dead for u in node.users) and _is_pure(node):
@@ -224,9 +225,51 @@ class _Builder:
             self.root.add_module(name, child)
         self._fill(top, nodes, 1)
         results = self.program.graph.output_node().args[0]
-        top.graph.output(tuple([self._value(top, r) if isinstance(r, Node) else r for r in results]))
+        top.graph.output(self._returned(top, results))
         for spec, value in self.held.values():
             _ensure(self.root, spec, value)
+        self._dispatch()
+
+    def _returned(self, top: _Part, results: Any) -> tuple[Any, ...]:
+        """The results of the program; new values of buffers and arguments are written into those instead."""
+        sources = {spec.target: node for node, (spec, _) in self.held.items()}
+        sources.update({node.name: node for node in self.named.values() if node.op == "placeholder"})
+        found: list[Any] = []
+        for result, spec in zip(results, self.program.graph_signature.output_specs, strict=True):
+            value = self._value(top, result) if isinstance(result, Node) else result
+            if spec.kind is OutputKind.USER_OUTPUT:
+                found.append(value)
+            else:
+                top.graph.call_function(
+                    rushlight.ops.aten.copy_.default, (self._value(top, sources[spec.target]), value)
+                )
+        return tuple(found)
+
+    def _note_written(self) -> None:
+        """Note results of operators in place that are buffers themselves: any part reads its own attribute for them."""
+        for node in self.program.graph.nodes:
+            source = self.written.get(node.args[0], node.args[0]) if node.args else None  # type: ignore[call-overload]
+            if node.op == "call_function" and isinstance(source, Node) and source in self.held and _is_in_place(node):
+                self.written[node] = source
+
+    def _dispatch(self) -> None:
+        """Let calls with a signature whose graphs differ share one module, which tells them apart by their order."""
+        shared: dict[int, Any] = {}
+        for forms in self.preserved.values():
+            if any(module is not forms[0] for module in forms):
+                for one, two in [(forms[0], each) for each in forms[1:]] + [(each, forms[0]) for each in forms[1:]]:
+                    _adopt(one, two)
+                dispatcher = InterpreterModuleDispatcher(_constants(forms[0]), forms)
+                shared.update({id(module): dispatcher for module in forms})
+        waiting, seen = [self.root, *[m for forms in self.preserved.values() for m in forms]], set[int]()
+        while shared and waiting:
+            module: Any = waiting.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            waiting += [child for child in module._modules.values() if child is not None]
+            for name, child in module._modules.items():
+                module._modules[name] = shared.get(id(child), child)
 
     def _copied(self, value: Any) -> Any:
         found = self.known.get(id(value))
@@ -264,6 +307,7 @@ class _Builder:
 
     def _value(self, part: _Part, node: Node) -> Node:
         """What stands for a node in a part: an attribute of its module, or one more input."""
+        node = self.written.get(node, node)
         if node in part.values:
             return part.values[node]
         inside = f"{part.prefix}." if part.prefix else ""
@@ -277,6 +321,8 @@ class _Builder:
             made.meta = copy.copy(node.meta)
         elif part.sealed:
             made = self._reached(part, node)
+        elif not part.prefix:
+            made = self._recomputed(part, node)
         else:
             last = [n for n in part.graph.nodes if n.op == "placeholder"]
             with part.graph.inserting_after(last[-1]) if last else part.graph.inserting_before():
@@ -303,8 +349,15 @@ class _Builder:
                 if item.target is _item and str(size) == str(node.meta.get("val")):
                     with part.graph.inserting_after(max(n for n in part.graph.nodes if n.target is _item)):
                         return part.graph.call_function(rushlight.ops.aten.sym_size.int, (item, dim))
+        return self._recomputed(part, node)
+
+    def _recomputed(self, part: _Part, node: Node) -> Node:
+        """A number that a part with a signature computes, computed once more; tensors are refused."""
+        if node.op == "call_function" and is_number(node) and _is_pure(node):
+            return part.graph.node_copy(node, lambda n: self._value(part, n))
         raise NotImplementedError(
-            f"torch.export.unflatten: {part.prefix} keeps its signature, but its graph reads {node.name}, which is no argument of it"
+            f"torch.export.unflatten: {part.prefix or 'the program'} reads {node.name}, which is neither argument nor result of a module "
+            "that keeps its signature"
         )
 
     def _call_with_signature(
@@ -315,20 +368,21 @@ class _Builder:
         graph = Graph()
         inner = _Part(fqn, graph, InterpreterModule(graph, nodes[0].meta["nn_module_stack"][word][1]), sealed=True)
         for each, item in zip(signature.inputs, placeholders(inner.module, graph, signature), strict=True):
-            if each.name:
-                item.meta["val"] = self.named[each.name].meta.get("val")
-                inner.values.setdefault(self.named[each.name], item)
+            leaf = self.named.get(each.name)
+            if leaf is not None:
+                item.meta["val"] = leaf.meta.get("val")
+                inner.values.setdefault(self.written.get(leaf, leaf), item)
         self._fill(inner, nodes, depth + 1)
         results = [self._leaf(inner, each) for each in signature.outputs]
         flattened(inner.module, graph, results, signature)
         leaves = [self._leaf(part, each) for each in signature.inputs]
         relative = fqn[len(part.prefix) + 1 :] if part.prefix else fqn
-        call, items = parent_call(part.module, part.graph, relative, leaves, signature)
+        _, items = parent_call(part.module, part.graph, relative, leaves, signature)
         for each, item in zip(signature.outputs, items, strict=True):
             if each.name and each.name in self.named:
                 item.meta["val"] = self.named[each.name].meta.get("val")
                 part.values[self.named[each.name]] = item
-        self._place_call(part, fqn, relative, inner, call)
+        self._place_call(part, fqn, relative, inner)
 
     def _leaf(self, part: _Part, each: Any) -> Any:
         """What stands in a part for a leaf of a signature; None for a result that nobody reads."""
@@ -337,23 +391,17 @@ class _Builder:
         node = self.named.get(each.name)
         return None if node is None or node in self.dead else self._value(part, node)
 
-    def _place_call(self, part: _Part, fqn: str, relative: str, inner: _Part, call: Node) -> None:
-        """Let the part have the module of a call; calls with different graphs share one that tells them apart."""
-        calls = self.preserved.setdefault((part.prefix, fqn), [])
+    def _place_call(self, part: _Part, fqn: str, relative: str, inner: _Part) -> None:
+        """Let the part have the module of a call; `_dispatch` puts one that tells them apart in the place of several."""
+        calls = self.preserved.setdefault(fqn, [])
         code = _nodes_of(inner.graph)
-        same = [module for module, _ in calls if _nodes_of(module.graph) == code]
-        calls.append((same[0] if same else inner.module, call))
-        forms = [module for module, _ in calls]
-        if all(module is forms[0] for module in forms):
-            self._put(part, relative, forms[0])
-            return
-        inner.module._modules.update(forms[0]._modules)
-        self._put(part, relative, InterpreterModuleDispatcher(set(), forms))
+        calls.append(next((module for module in calls if _nodes_of(module.graph) == code), inner.module))
+        self._put(part, relative, calls[0])
 
     def _call(self, part: _Part, nodes: list[Node], depth: int, key: tuple[str, str]) -> None:
         word, fqn = key
-        number = word.rpartition("@")[2] if "@" in word else ""
-        signature = self.signatures.get(f"{fqn}@{number}" if number else fqn)
+        call_number = word.rpartition("@")[2] if "@" in word else ""
+        signature = self.signatures.get(f"{fqn}@{call_number}" if call_number else fqn)
         if signature is not None:
             self._call_with_signature(part, nodes, depth, key, signature)
             return
@@ -363,13 +411,15 @@ class _Builder:
         self._fill(inner, nodes, depth + 1)
         inside = set(nodes)
         outs = [n for n in nodes if any(u not in inside and u not in self.dead for u in n.users)]
-        outs = [n for n in outs if n.op != "get_attr"]
+        outs = [n for n in outs if n.op != "get_attr" and n not in self.written]
         single = len(outs) == 1
         graph.output(inner.values[outs[0]] if single else [inner.values[n] for n in outs])
-        name = self._placed(part, fqn, inner)
+        name = self._placed(part, fqn, inner, f"@{call_number}" if call_number else "")
         call = part.graph.create_node(
             "call_module", name, tuple([self._value(part, n) for n in inner.inputs]), {}, name=name.rpartition(".")[2].replace("@", "_")
         )  # fmt: skip
+        if not single:
+            call.meta["val"] = [n.meta.get("val") for n in outs]
         for number, node in enumerate(outs):
             if single:
                 part.values[node] = call
@@ -379,19 +429,20 @@ class _Builder:
                 item.meta["val"] = node.meta.get("val")
                 part.values[node] = item
 
-    def _placed(self, part: _Part, fqn: str, inner: _Part) -> str:
-        """The path of a submodule in the part: that of an earlier call with the same graph, or a new one."""
+    def _placed(self, part: _Part, fqn: str, inner: _Part, suffix: str) -> str:
+        """The path of a submodule in the part: that of an earlier call with the same graph, or a new one.
+
+        Forms belong to the program, not to the part, so a path means one graph whichever part calls it.
+        """
         relative = fqn[len(part.prefix) + 1 :] if part.prefix else fqn
         code = _nodes_of(inner.graph)
-        forms = self.calls.setdefault(f"{part.prefix}>{fqn}", [])
-        for name, nodes, module in forms:
-            if nodes == code:
-                self._put(part, name, module)
-                return name
-        name = relative if not forms else f"{relative}@{len(forms)}"
-        forms.append((name, code, inner.module))
-        self._put(part, name, inner.module)
-        return name
+        forms = self.forms.setdefault(fqn, [])
+        known = next(((held, module) for held, nodes, module in forms if nodes == code), None)
+        if known is None:
+            known = _free_suffix(suffix, [held for held, _, _ in forms]), inner.module
+            forms.append((known[0], code, inner.module))
+        self._put(part, relative + known[0], known[1])
+        return relative + known[0]
 
     def _put(self, part: _Part, name: str, module: Any) -> None:
         """Let a part have a submodule at a path."""
@@ -401,11 +452,54 @@ class _Builder:
             if word not in holder._modules:
                 holder.add_module(word, InterpreterModule(Graph()))
             holder = holder._modules[word]
-        known = holder._modules.get(last)
-        if known is not None and known is not module:  # it was made for what lies in it
-            for each, child in known._modules.items():
-                module._modules.setdefault(each, child)
-        holder._modules[last] = module
+        _set_child(holder, last, module)
+
+
+def _free_suffix(wanted: str, taken: list[str]) -> str:
+    """The suffix of a new form: none for the first one, the number of its call, or a number that is free."""
+    if not taken:
+        return ""
+    numbers = (f"@{number}" for number in range(1, len(taken) + 2))
+    return wanted if wanted not in taken else next(each for each in numbers if each not in taken)
+
+
+def _set_child(holder: Any, name: str, module: Any) -> None:
+    """Let a module have a child; one without a graph that was made for what lies in it gives way."""
+    known = holder._modules.get(name)
+    if known is None or known is module:
+        holder._modules[name] = module
+    elif _is_empty(module):
+        _adopt(known, module)
+    elif _is_empty(known):
+        _adopt(module, known)
+        holder._modules[name] = module
+    elif isinstance(known, InterpreterModule) and _nodes_of(known.graph) == _nodes_of(module.graph):
+        _adopt(known, module)
+    else:
+        raise NotImplementedError(f"torch.export.unflatten: two different modules would have the name {name}")
+
+
+def _adopt(module: Any, other: Any) -> None:
+    """Give a module what another one at its place holds."""
+    if module is other:
+        return
+    for table in ("_parameters", "_buffers"):
+        for name, value in other.__dict__[table].items():
+            module.__dict__[table].setdefault(name, value)
+    module._non_persistent_buffers_set |= other._non_persistent_buffers_set
+    for name in _constants(other):
+        module.__dict__.setdefault(name, other.__dict__[name])
+    for name, child in list(other._modules.items()):
+        _set_child(module, name, child)
+
+
+def _constants(module: Any) -> set[str]:
+    """The names of tensors that are plain attributes."""
+    return {name for name, value in module.__dict__.items() if isinstance(value, Tensor)}
+
+
+def _is_empty(module: Any) -> bool:
+    return type(module) is Module or type(module) is InterpreterModule and not len(module.graph.nodes)
 
 
 def _nodes_of(graph: Graph) -> list[Any]:
@@ -432,6 +526,15 @@ def _is_pure(node: Node) -> bool:
     return schema is not None and not schema.is_mutable and bool(schema.returns)
 
 
+def _is_in_place(node: Node) -> bool:
+    """Whether a call writes to its first argument and gives that back."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or len(schema.returns) != 1 or not schema.arguments:
+        return False
+    read, made = schema.arguments[0].alias_info, schema.returns[0].alias_info
+    return read is not None and made is not None and read.is_write and read.after_set == made.after_set
+
+
 def _getitem(values: Any, number: int) -> Any:
     return values[number]
 
@@ -441,11 +544,14 @@ _getitem.__module__, _getitem.__name__ = "_operator", "getitem"
 
 def _key(node: Node, depth: int) -> tuple[str, str] | None:
     """The submodule that a node comes from at this depth: the word of its call, and its path."""
-    rows = [(word, row) for word, row in (node.meta.get("nn_module_stack") or {}).items()]
-    if len(rows) <= depth:
-        return None
-    word, (path, _) = rows[depth]
-    return word, path
+    inside = ""
+    for number, (word, (path, _)) in enumerate((node.meta.get("nn_module_stack") or {}).items()):
+        if not path.startswith(inside):  # a module that was reached by a reference, not through its parent
+            return None
+        if number == depth:
+            return word, path
+        inside = f"{path}." if path else ""
+    return None
 
 
 def _ensure(root: Module, spec: Any, value: Any) -> None:
@@ -465,7 +571,8 @@ def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None
 
     - `flat_args_adapter`: makes of calls with other structures those that the program was exported with
 
-    ValueError for a program after `run_decompositions` that changes buffers; TypeError where a call does not fit.
+    NotImplementedError where a module that keeps its signature reads what is no argument of it; TypeError where a call does
+    not fit.
     """
     return UnflattenedModule(module, flat_args_adapter)
 
