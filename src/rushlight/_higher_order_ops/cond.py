@@ -27,14 +27,14 @@ def cond(
 ) -> Any:
     """`true_fn(*operands)` where `pred` holds, else `false_fn(*operands)`; gradients go through the function that ran.
 
-    - `pred`: a number, or a tensor with one element.  Under `vmap` each item has its own: both functions run, and each
+    - `pred`: a number, a tensor with one element, or a condition on sizes that only elements tell.  Under `vmap` each item has its own: both functions run, and each
       item takes its result.
     - `operands`: tensors, in tuples, lists and dicts
 
     RuntimeError for other arguments.  A function that changes an operand, or gives one back, is refused
     (`UncapturedHigherOrderOpError`); the function that does not run is not looked at.
     """
-    if not isinstance(pred, (bool, int, float, rushlight.Tensor)):
+    if not isinstance(pred, (bool, int, float, rushlight.Tensor, rushlight.SymBool)):
         raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
     if isinstance(pred, rushlight.Tensor) and pred.numel() != 1:
         raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
@@ -54,7 +54,7 @@ def cond(
             UserWarning,
         )
         mode = None
-    if mode is not None and isinstance(pred, rushlight.Tensor):
+    if mode is not None and isinstance(pred, (rushlight.Tensor, rushlight.SymBool)):
         return mode.control("cond", pred, true_fn, false_fn, operands)
     if batched(pred):
         return _each(pred, true_fn, false_fn, operands)

@@ -367,6 +367,9 @@ class FakeTensorMode(TorchDispatchMode):
             if made is None:
                 raise DynamicOutputShapeException(func)
             return made
+        pooled = unknown_sizes.mean_of_windows(self, func, args, kwargs)
+        if pooled is not None:
+            return pooled
         if func._opname in _NUMBERS:
             read = constants.applied(func, args, kwargs, _constant_of)
             if read is not constants.UNKNOWN:

@@ -6,10 +6,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.sizes import require_between
+from rushlight._interface.sizes import MOST, is_symbolic, require_between
 from rushlight.library.aten.calls import bound
 
-__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made"]
+__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made", "mean_of_windows"]
 
 LEAST = -(1 << 62)  # a number of a tensor may be any integer
 MASKS = (rushlight.bool, rushlight.uint8)
@@ -44,8 +44,10 @@ def _length(mode: Any, most: Tensor) -> Any:
 
 def _new_length(mode: Any, most: Tensor) -> Any:
     length = mode.shape_env.create_unbacked_symint()
-    if all(type(n) is int for n in most.shape):
-        require_between(length, 0, most.numel())
+    count = most.numel()
+    greatest = count if type(count) is int else mode.shape_env.known_bounds(count.terms)[1]
+    if greatest < MOST:
+        require_between(length, 0, greatest)
     return length
 
 
@@ -110,6 +112,28 @@ def _put(mode: Any, func: Any, given: Any) -> Any:
     return given["self"] if func._opname.endswith("_") else rushlight.empty_like(given["self"])
 
 
+def mean_of_windows(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an adaptive pooling of varying sizes in an export; None for other calls.
+
+    Its own code asks whether the windows are of one length, on which no size of the result depends.
+    """
+    if func._opname not in _POOLINGS or not mode.export:
+        return None
+    given = bound(func, args, kwargs)
+    x, sizes = given["self"], given["output_size"]
+    varies = isinstance(x, Tensor) and any(is_symbolic(n) for n in x.shape)
+    if not varies or len(sizes) != _POOLINGS[func._opname] or not all(type(n) is int and n > 0 for n in sizes):
+        return None
+    if x.dim() not in (len(sizes) + 1, len(sizes) + 2) or not x.is_floating_point() or not x.is_contiguous():
+        return None
+    shape = [*x.shape[: -len(sizes)], *sizes]
+    strides: list[Any] = [1]
+    for n in reversed(shape[1:]):
+        strides.insert(0, strides[0] * n)
+    return mode.sized(shape, strides, x.dtype, x.device)
+
+
+_POOLINGS = {f"adaptive_avg_pool{n}d": n for n in (1, 2, 3)}
 _RULES: dict[str, Any] = {
     "nonzero": _nonzero, "masked_select": _masked_select, "repeat_interleave": _repeats, "_unique2": _unique, "unique_consecutive": _unique,
     "unique_dim": _unique, "index": _index, "argwhere": _nonzero, "bincount": _bincount, "index_put": _put,

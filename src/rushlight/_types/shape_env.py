@@ -89,7 +89,7 @@ class Undecided:
 class ShapeEnv:
     """Symbolic sizes, and the decisions that have used them."""
 
-    small = 2  # numbers from -1 to this are constants of kernels
+    small = 2  # numbers from -1 to this are constants of kernels; below -1: none is
     watch: Callable[..., None] | None = None  # who is told of arithmetic (`symbols.watch_arithmetic`)
     asked_by_backend = False  # whether text is for a backend, which names symbols
     followed = False  # whether a program that knows nothing of symbols meets the numbers

@@ -180,7 +180,7 @@ class Integer(_Ordered):
         if self._hash is None:
             most = self.shape_env.small
             small = -1 <= self.value <= most
-            if not small:
+            if not small and most >= 0:
                 self._order(most if self.value > 0 else -1, "<", self.value > 0)
             self._hash = hash(self.pin()) if small else hash(self.terms)
         return self._hash

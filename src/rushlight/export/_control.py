@@ -4,6 +4,7 @@ run without gradients.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._higher_order_ops.operators import OPERATORS
+from rushlight._interface.sizes import MOST, Integer, require_between
 from rushlight._subclasses.fake_tensor import FakeTensor
 from rushlight.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from rushlight.fx.experimental.sized_nodes import SizedNodes
@@ -158,18 +160,50 @@ class ControlFlowMode(ProxyTorchDispatchMode):
                 f"Unmatched output spec from torch.cond branches: true branch tree_spec {bodies[0].structure} vs false branch tree_spec "
                 f"{bodies[1].structure}."
             )
-        for one, two in zip(bodies[0].results, bodies[1].results, strict=True):
-            if isinstance(one, Tensor) and (one.dtype is not two.dtype or one.dim() != two.dim()):
-                raise RuntimeError(
-                    f"torch.cond: the branches give {one} and {two}: dtypes and numbers of dims must be equal"
-                )
+        values = [self._either(one, two) for one, two in zip(bodies[0].results, bodies[1].results, strict=True)]
         around = list(dict.fromkeys([*bodies[0].captured, *bodies[1].captured]))
         for body in bodies:
             _arrange(body, around)
+        chosen = self.node_of(pred)
         graphs = [self.attach(word, body) for word, body in zip(("true_graph", "false_graph"), bodies, strict=True)]
         given = tuple([self.node_of(v) for v in leaves] + around)
-        made = self.called("cond", (self.node_of(pred), *graphs, given), self.fresh(bodies[0].results))
+        made = self.called("cond", (chosen, *graphs, given), values)
         return tree_unflatten(made, bodies[0].structure)
+
+    def _either(self, one: Any, two: Any) -> Any:
+        """The result of one of two branches: a size in which they differ is unknown."""
+        (made,), (other,) = self.fresh([one]), self.fresh([two])
+        if one.dtype is not two.dtype or one.dim() != two.dim() or one.device != two.device:
+            raise RuntimeError(
+                f"torch.cond: the branches give {one} and {two}: dtypes, devices and numbers of dims must be equal"
+            )
+        differ = [not _is_same(a, b) for a, b in zip(one.shape, two.shape, strict=True)]
+        if not any(differ):
+            if not all(map(_is_same, one.stride(), two.stride())):
+                raise RuntimeError(
+                    f"torch.cond: the branches give results with the strides {one.stride()} and {two.stride()}, and these must be equal"
+                )
+            return made
+        if self.shape_env is None or not (one.is_contiguous() and two.is_contiguous()):
+            raise RuntimeError(
+                f"torch.cond: the branches give results of the shapes {tuple(one.shape)} and {tuple(two.shape)}, which must be equal here"
+            )
+        shape = [self._one_of(a, b) if d else a for a, b, d in zip(one.shape, two.shape, differ, strict=True)]
+        strides: list[Any] = [1]
+        for size in reversed(shape[1:]):
+            strides.insert(0, strides[0] * size)
+        return made.fake_mode.sized(shape, strides, one.dtype, one.device).requires_grad_(
+            made.requires_grad or other.requires_grad
+        )
+
+    def _one_of(self, a: Any, b: Any) -> Any:
+        """A size that is one of two."""
+        env = self.shape_env
+        made = env.create_unbacked_symint()
+        bounds = [(n, n) if type(n) is int else env.known_bounds(n.terms) for n in (a, b)]
+        least, greatest = min(low for low, _ in bounds), max(high for _, high in bounds)
+        require_between(made, max(least, 0), greatest if greatest < MOST else math.inf)
+        return made
 
     def _while_loop(self, cond_fn: Any, body_fn: Any, carried: Any, additional: Sequence[Any] = ()) -> Any:
         if additional:
@@ -213,6 +247,11 @@ class ControlFlowMode(ProxyTorchDispatchMode):
     def quiet(self, values: Sequence[Any]) -> list[Any]:
         """Fake tensors whose operators nobody writes down: the mode is away while a call is written."""
         return self.fresh(values)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Whether two sizes are one number or one formula; nothing is asked of them."""
+    return a is b or (a.terms == b.terms if type(a) is type(b) is Integer else type(a) is type(b) is int and a == b)
 
 
 class _put_off:

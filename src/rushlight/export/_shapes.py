@@ -30,6 +30,8 @@ _FREE = (_DimHintType.AUTO, _DimHintType.DYNAMIC)
 class ExportShapeEnv(ShapeEnv):
     """One symbol for each dim that varies; a symbol that must equal a formula of others is shown as that formula."""
 
+    small = -2  # no kernel is made for these sizes: none of them is a constant
+
     def __init__(self) -> None:
         super().__init__(duck_shape=False)
         self.replacements: dict[int, Terms] = {}  # atom -> what it equals
@@ -424,8 +426,8 @@ class InputSizes:
         return [c for c in wrong if not self._is_bound(c)]
 
     def _is_bound(self, condition: str) -> bool:
-        """Whether a condition is a bound of one symbol: those are told apart."""
-        return len(set(names_in(condition))) == 1 and "//" not in condition and "%" not in condition
+        """Whether a condition is a bound of one symbol, not of what was computed of it: those are told apart."""
+        return len(names := set(names_in(condition))) == 1 and names.isdisjoint(self.env._lines)
 
     def _samples(self) -> Iterable[dict[str, int]]:
         """Sizes of the symbols that were not replaced, within the bounds of the dims that they stand for."""

@@ -248,8 +248,12 @@ class _Builder:
     def _note_written(self) -> None:
         """Note results of operators in place that are buffers themselves: any part reads its own attribute for them."""
         for node in self.program.graph.nodes:
-            source = self.written.get(node.args[0], node.args[0]) if node.args else None  # type: ignore[call-overload]
-            if node.op == "call_function" and isinstance(source, Node) and source in self.held and _is_in_place(node):
+            first = node.args[0] if node.args and node.op == "call_function" else None
+            if (
+                isinstance(first, Node)
+                and (source := self.written.get(first, first)) in self.held
+                and _is_in_place(node)
+            ):
                 self.written[node] = source
 
     def _dispatch(self) -> None:
