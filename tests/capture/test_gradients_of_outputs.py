@@ -243,6 +243,40 @@ def test_outputs_whose_history_is_freed() -> None:
                 torch.autograd.grad(y.sum(), v, allow_unused=True)
 
 
+@pytest.mark.parametrize("way", ["freed", "hooked", "changed", "grad", "inputs"])
+def test_leaves_in_front_of_a_history_that_fails_have_their_gradients(way: str) -> None:
+    """Backward stops at the failing node, behind the accumulations that eager programs have made by then."""
+
+    def function(net: Any, x: Any) -> None:
+        v = x * 1.5
+        w = torch.where(v > 0.3, v, v * v)
+        if way == "hooked":
+            w.register_hook(lambda grad: None)
+        for _ in range(2):
+            net.zero_grad()
+            loss = net(w * 2).sin().sum()
+            torch._dynamo.graph_break()
+            if way == "grad":
+                torch.autograd.grad(loss, [x, *net.parameters()])
+            else:
+                loss.backward(inputs=[x, net.weight] if way == "inputs" else None, retain_graph=way == "changed")
+            if way == "changed":
+                v.mul_(2)
+
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        net, x = torch.nn.Linear(3, 3), torch.linspace(0.1, 1, 6).reshape(2, 3).requires_grad_()
+        accumulated: list[Any] = []
+        for p in net.parameters():
+            p.register_post_accumulate_grad_hook(lambda p, held=accumulated: held.append(p.shape))
+        with pytest.raises(RuntimeError, match="inplace" if way == "changed" else "second time"):
+            (torch.compile(function) if compiled else function)(net, x)
+        grads = [None if p.grad is None else p.grad.tolist() for p in (x, *net.parameters())]
+        found.append((grads, sorted(accumulated)))
+    assert found[0] == found[1]
+
+
 def test_views_that_refuse_a_change_refuse_it_without_their_base() -> None:
     def function(x: Any) -> Any:
         row = (x * 1).unbind(0)[0]

@@ -7,7 +7,8 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-from rushlight._engine.autograd.engine import joined_gradients
+from rushlight._backends.current_streams import CURRENT_STREAMS
+from rushlight._engine.autograd.engine import joined_gradients, run_leaves
 from rushlight._engine.autograd.hooks import run_tensor_hooks
 from rushlight._engine.autograd.node import Extra, OpNode, node_class, split_edge
 from rushlight._engine.core.state import STATE
@@ -202,8 +203,22 @@ class ProgramNode(WholeNode):
         except RuntimeError:
             found = self._of_needed(grads)
             if found is None:
+                self._run_other_leaves(grads)
                 raise
             return found
+
+    def _run_other_leaves(self, grads: Sequence[Tensor | None]) -> None:
+        """Accumulate what has arrived at leaves to which the histories of other outputs lead alone: before backward fails
+        here, eager programs have done so.
+        """
+        task, info = STATE.task, self.info
+        if task is None or len(grads) != len(info.mask) or CURRENT_STREAMS.ever:
+            return
+        try:
+            _, _, reached = info.variant(info.wanted(grads))
+        except (NotImplementedError, RuntimeError):
+            return
+        run_leaves(task, [edge for edge, each in zip(self._edges, reached, strict=False) if not each])
 
     def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         task, edges, info = STATE.task, self._edges, self.info
@@ -289,6 +304,7 @@ class StagedNode(ProgramNode):
                 "return them from two compiled functions"
             )
         if self.saved is None or any(g is not None and k in self._gone for k, g in enumerate(grads)):
+            self._run_other_leaves(grads)
             self._refuse()
         self._ran = info.wanted(grads)
         task.notes[self] = self._passed_on(task, self._stages(task, grads, captured, tuple(info.latest_first(seen))))

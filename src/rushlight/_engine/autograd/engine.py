@@ -31,8 +31,8 @@ anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
 of_forward: Any = LazyModule("rushlight._engine.autograd.streams")
 
 __all__ = [
-    "Task", "accumulate_into", "capture", "execute", "filled", "joined_gradients", "loop", "queue_callback", "root_edge", "run_backward", "run_node",
-    "task_number", "will_run",
+    "Task", "accumulate_into", "capture", "execute", "filled", "joined_gradients", "loop", "queue_callback", "root_edge", "run_backward", "run_leaves",
+    "run_node", "task_number", "will_run",
 ]  # fmt: skip
 
 
@@ -424,6 +424,20 @@ def loop(task: Task, heap: list[Any], streams: Any = None) -> None:
         found = ()
         if release and edges:
             node._release()
+
+
+def run_leaves(task: Task, edges: Sequence[Any]) -> None:
+    """Run the accumulations that wait for nothing but these edges of a node that fails, through which nothing comes."""
+    for edge in edges:
+        node = None if edge is None else split_edge(edge)[0]
+        if type(node) is not AccumulateGrad or node not in task.buffers or node not in task.dependencies:
+            continue
+        task.dependencies[node] -= 1
+        if task.dependencies[node] or (task.needed is not None and (node not in task.needed or node in task.captures)):
+            continue
+        grads = task.buffers.pop(node)
+        run_leaf_hooks(node, grads)
+        task.run(node, grads)
 
 
 def _captured(task: Task, needed: set[Any], node: Any, grads: list[Any]) -> bool:
