@@ -142,6 +142,30 @@ def test_disabled_functions_break_and_run_eagerly() -> None:
     assert seen == [False] and counter.frame_count == 2 and counters["graph_break"]["it prints"] == 1
 
 
+@pytest.mark.parametrize("backend", ["inductor", "eager"])
+def test_functions_of_functions_take_keywords_and_refuse_others(backend: str) -> None:
+    """What a call of the function as it is says of its arguments, a compiled one says, without a word of the trace."""
+    x, sin, ops = X.clone(), torch.sin, torch._higher_order_ops
+    calls: list[Callable[[], Any]] = [
+        lambda: ops.map(sin, xs=x), lambda: ops.map(xs=x, f=sin), lambda: ops.map(sin, x=x), lambda: ops.map(sin), lambda: ops.map(sin, x, xs=x),
+        lambda: torch.cond(pred=x.sum() > 0, false_fn=sin, true_fn=torch.cos, operands=(x,)), lambda: torch.cond(x.sum() > 0, sin, sin, (x,), 3),
+        lambda: ops.scan(combine_fn=lambda c, v: (c + v, c * v), init=x[0] * 1, xs=x), lambda: ops.scan(sin, x, x, wrong=1),
+        lambda: ops.associative_scan(torch.add, dim=0, xs=x, combine_mode="generic"), lambda: ops.associative_scan(sin, xs=x),
+        lambda: ops.while_loop(body_fn=lambda v: (v + 1,), cond_fn=lambda v: v.sum() < 9, carried_inputs=(x,)),
+        lambda: torch._check(x.shape[0] == 3, wrong=3),
+    ]  # fmt: skip
+    for call in calls:
+        found = []
+        for function in (call, torch.compile(call, backend=backend)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try:
+                    found.append(str(function()))
+                except TypeError as error:
+                    found.append(f"TypeError: {error}")
+        assert found[0] == found[1]
+
+
 _RESULTS: dict[str, Callable[[Any], Any]] = {
     "none": lambda x: None, "int": lambda x: 3, "bool": lambda x: True, "str": lambda x: "a", "dtype": lambda x: x.dtype,
     "tensor": lambda x: x * 2, "mixed": lambda x: (x, 3), "tuple": lambda x: (2, 3), "shape": lambda x: x.shape,

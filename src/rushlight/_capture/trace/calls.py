@@ -12,6 +12,7 @@ import abc
 import enum
 import functools
 import importlib
+import inspect
 import operator
 import re
 import sys
@@ -218,9 +219,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         if found is not ABSENT:
             return found
     elif name is not None and (tracer.settings.backend is None or name in _IN_DOCUMENTS):
-        found = _HANDLED[name](
-            tracer, *real_arguments(tracer, args, kwargs)[0], **real_arguments(tracer, args, kwargs)[1]
-        )
+        given, named = real_arguments(tracer, args, kwargs)
+        found = _HANDLED[name](tracer, *given, **named) if _takes(function, given, named) else ABSENT
         if found is not ABSENT:
             return found
     if tracer.settings.backend is not None and function.__name__ == "step" and _is_optimizer(function):
@@ -275,6 +275,15 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if any(type(_contents(cell)) is Followed for cell in function.__closure__ or ()):
         tracer.make_function(function)  # native code made it in this trace: its cells are no constants
     return enter(tracer, function, args, kwargs)
+
+
+def _takes(function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function has parameters for these arguments: if not, its call raises the TypeError."""
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _holds_users(function: Any, seen: set[int]) -> bool:
