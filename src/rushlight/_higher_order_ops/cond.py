@@ -27,8 +27,8 @@ def cond(
 ) -> Any:
     """`true_fn(*operands)` where `pred` holds, else `false_fn(*operands)`; gradients go through the function that ran.
 
-    - `pred`: a number, a tensor with one element, or a condition on sizes that only elements tell.  Under `vmap` each item has its own: both functions run, and each
-      item takes its result.
+    - `pred`: a number, a tensor with one element, or a condition on sizes that only elements tell.  Under `vmap` each
+      item has its own: both functions run, and each item takes its result.
     - `operands`: tensors, in tuples, lists and dicts
 
     RuntimeError for other arguments.  A function that changes an operand, or gives one back, is refused
