@@ -91,3 +91,48 @@ def test_layers_of_images_take_any_height(layer: Any, shape: tuple[int, ...]) ->
     for height in (2, 3, 7, 20):
         x = torch.randn(*shape[:2], height, *shape[3:])
         assert torch.equal(program.module()(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k: x[: k.item()],
+        lambda x, k: x[k.item() :],
+        lambda x, k: x.nonzero()[:3],
+        lambda x, k: x.nonzero()[1:],
+        lambda x, k: x.nonzero()[1:] - x.nonzero()[:-1],
+    ],
+)
+def test_slices_that_elements_tell_have_lengths_of_their_own(function: Function) -> None:
+    def scaled(x: Any, k: Any) -> Any:
+        y = function(x, k)
+        return y * y.shape[0]
+
+    program = _program(scaled, torch.arange(6.0), torch.tensor(3))
+    for x in (torch.arange(6.0), torch.zeros(6), torch.tensor([0.0, 0, 7, 0, 5, 0])):
+        for k in (3, 0, 6, 9, -2):
+            assert torch.equal(program.module()(x, torch.tensor(k)), scaled(x, torch.tensor(k)))
+
+
+def test_tensors_of_sizes_follow_them() -> None:
+    def function(x: Any) -> Any:
+        y = x.clone()
+        y[torch.tensor([0, 1])] = x.shape[0]
+        return y * torch.tensor([[x.shape[0], 2], [3.5, x.shape[0] + 1]]).flatten() + torch.tensor(x.shape[0])
+
+    program = _program(function, torch.ones(16, 4), dim=0)
+    for rows in (16, 5):
+        assert torch.equal(program.module()(torch.ones(rows, 4)), function(torch.ones(rows, 4)))
+
+
+def test_bounds_that_a_program_checks_stay_after_decompositions() -> None:
+    def function(x: Any) -> Any:
+        found = x.nonzero()
+        torch._check(found.shape[0] >= 2)
+        return found * 2
+
+    program = _program(function, torch.arange(6.0))
+    for form in (program, program.run_decompositions()):
+        assert torch.equal(form.module()(torch.arange(6.0)), function(torch.arange(6.0)))
+        with pytest.raises(RuntimeError, match="u. >= 2"):
+            form.module()(torch.zeros(6))

@@ -367,6 +367,8 @@ class FakeTensorMode(TorchDispatchMode):
             if made is None:
                 raise DynamicOutputShapeException(func)
             return made
+        if func._opname == "slice" and self.shape_env is not None:
+            args, kwargs = unknown_sizes.slice_of_unknown(self, func, args, kwargs)
         pooled = unknown_sizes.mean_of_windows(self, func, args, kwargs)
         if pooled is not None:
             return pooled

@@ -6,10 +6,11 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.sizes import MOST, is_symbolic, require_between
+from rushlight._interface.sizes import MOST, Integer, is_symbolic, require_between
+from rushlight.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from rushlight.library.aten.calls import bound
 
-__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made", "mean_of_windows"]
+__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made", "mean_of_windows", "slice_of_unknown"]
 
 LEAST = -(1 << 62)  # a number of a tensor may be any integer
 MASKS = (rushlight.bool, rushlight.uint8)
@@ -110,6 +111,56 @@ def _index(mode: Any, func: Any, given: Any) -> Any:
 def _put(mode: Any, func: Any, given: Any) -> Any:
     """What is written into keeps its layout, or a new tensor gets it."""
     return given["self"] if func._opname.endswith("_") else rushlight.empty_like(given["self"])
+
+
+def slice_of_unknown(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a slice with the same result: one whose length nothing tells begins at 0 and has an unknown length.
+
+    GuardOnDataDependentSymNode for one with steps.
+    """
+    env = mode.shape_env
+    given = bound(func, args, kwargs)
+    x, dim, step = given["self"], given["dim"], given["step"]
+    size = x.shape[dim]
+    numbers = (given["start"], given["end"], step, size)
+    if not any(type(n) is Integer and env.is_unknown(n.terms) for n in numbers):
+        return args, kwargs
+    first = _place(env, 0 if given["start"] is None else given["start"], size)
+    last = _place(env, size if given["end"] is None else given["end"], size)
+    if first is not None and last is not None and env.known_sign(first - last, "<=") is not None:
+        return args, kwargs
+    if step != 1:
+        raise GuardOnDataDependentSymNode(
+            f"The length of a slice with the step {step} depends on elements; torch._check(...) says where it begins and ends"
+        )
+    length = _length_of_slice(given["start"] or 0, given["end"], size)
+    if length is None:
+        length = env.create_unbacked_symint()
+        greatest = size if type(size) is int else env.known_bounds(size.terms)[1]
+        if greatest < MOST:
+            env.assume(length - int(greatest), "<=")
+    env.assume(length - size, "<=")
+    return (x, dim, 0, length, 1), {}
+
+
+def _length_of_slice(start: Any, end: Any, size: Any) -> Any:
+    """The length of a slice between the ends of its dim and one number; None for others."""
+    whole = end is None or type(end) is int and end >= MOST
+    if type(start) is int and start > 0 and whole:
+        return rushlight.sym_max(size - start, 0)
+    if type(start) is int and start == 0 and type(end) is int:
+        return rushlight.sym_max(size + end, 0) if end < 0 else rushlight.sym_min(end, size)
+    return None
+
+
+def _place(env: Any, n: Any, size: Any) -> Any:
+    """Where a slice begins or ends; None where nothing tells."""
+    below = env.known_sign(n, "<")
+    n = n + size if below else n
+    if below is None or below and env.known_sign(n, "<") is not False:
+        return None
+    above = env.known_sign(size - n, "<")
+    return None if above is None else size if above else n
 
 
 def mean_of_windows(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

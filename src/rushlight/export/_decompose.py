@@ -121,7 +121,15 @@ class _Again(Interpreter):
             if not is_bound(n.args[0].meta.get("val")):
                 given = self._copied(n.args[0]), *n.args[1:]
                 self.mode.graph.create_node("call_function", n.target, given, {}).meta["val"] = None
-        made = super().run_node(n)
+        env = self.mode.shape_env
+        before = getattr(env, "by_program", False)
+        if env is not None:
+            env.by_program = n.target in CONDITIONS  # not an operator, which takes unknown sizes to be large
+        try:
+            made = super().run_node(n)
+        finally:
+            if env is not None:
+                env.by_program = before
         if is_symbolic(made):
             self.numbers[n] = made
         return made

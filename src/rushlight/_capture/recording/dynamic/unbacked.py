@@ -90,6 +90,19 @@ class UnbackedSizes(shape_env.ShapeEnv):
             found = self._in_general(difference.terms, wanted)
         return Undecided(difference, wanted) if found is None else found
 
+    def known_sign(self, difference: Any, wanted: str) -> bool | None:
+        """As `sign` of any number, without what operators take for granted; None for a condition that nothing decides."""
+        if type(difference) is not Integer:
+            return difference < 0 if wanted == "<" else difference <= 0 if wanted == "<=" else difference == 0
+        if self.is_unknown(difference.terms):
+            return self._told(difference.terms, wanted)
+        return self.sign(difference, wanted)
+
+    def assume(self, difference: Any, wanted: str) -> None:
+        """Know that a condition is true, which no program has to check."""
+        if type(difference) is Integer:
+            UnbackedSizes.require(self, difference, wanted, True)
+
     def _told(self, terms: Terms, wanted: str) -> bool | None:
         """The answer that holds for all sizes within the bounds; None where there is none."""
         rest, const, flip = shape_env.apart(terms)

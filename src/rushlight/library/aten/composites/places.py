@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
+from rushlight._interface.sizes import is_symbolic
 from rushlight.library.aten.composites import aten, unseen
 from rushlight.library.aten.handlers import handles
 
@@ -135,13 +137,42 @@ def _indexed(x: Any, index: Any, as_given: bool = False) -> tuple[Any, list[Any]
     return x, found
 
 
+def _has_sizes(data: Any) -> bool:
+    """Whether there are symbolic numbers in nested lists and tuples."""
+    return is_symbolic(data) or type(data) in (list, tuple) and any(map(_has_sizes, data))
+
+
+def _dtype_of(data: Any) -> Any:
+    """The dtype that numbers in nested lists and tuples have as a tensor."""
+    if type(data) in (list, tuple):
+        return functools.reduce(rushlight.promote_types, map(_dtype_of, data))
+    if isinstance(data, complex):
+        return rushlight.result_type(data, data)
+    if isinstance(data, float):
+        return rushlight.get_default_dtype()
+    return rushlight.int64 if isinstance(data, int) and not isinstance(data, bool) else rushlight.bool
+
+
+def _of_sizes(data: Any, dtype: Any, device: Any) -> Any:
+    if type(data) in (list, tuple):
+        return aten("stack")([_of_sizes(each, dtype, device) for each in data])
+    return aten("scalar_tensor")(data, dtype=dtype, device=device)
+
+
+def _literal(data: Any, dtype: Any, device: Any) -> Any:
+    """The tensor of a literal; symbolic numbers in it stay as they are computed."""
+    if _has_sizes(data):
+        return _of_sizes(data, dtype or _dtype_of(data), device)
+    with unseen():
+        made = rushlight.tensor(data, dtype=dtype, device=device)
+    return aten("lift_fresh")(made)
+
+
 @handles("__setitem__")
 def setitem(self: Any, index: Any, value: Any) -> None:
     number = compiler.is_exporting() and isinstance(value, (int, float, complex))
     if number:  # as PyTorch's tracer sees it
-        with unseen():
-            value = rushlight.tensor(value, dtype=self.dtype, device=self.device)
-        value = aten("lift_fresh")(value)
+        value = _literal(value, self.dtype, self.device)
     shown, left = _indexed(self, index)
     if left is None:
         if number:
@@ -157,9 +188,7 @@ def setitem(self: Any, index: Any, value: Any) -> None:
         aten("copy_")(shown, value)
         return
     if not isinstance(value, Tensor):
-        with unseen():
-            value = rushlight.tensor(value, dtype=self.dtype, device=self.device)
-        value = aten("lift_fresh")(value)
+        value = _literal(value, self.dtype, self.device)
     aten("index_put_")(shown, left, value)
 
 
@@ -169,9 +198,7 @@ def tensor(
 ) -> Any:
     if isinstance(data, Tensor) or isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) for d in data):
         return NotImplemented
-    with unseen():
-        made = rushlight.tensor(data, dtype=dtype, device=device)
-    made = aten("lift_fresh")(made)
+    made = _literal(data, dtype, device)
     if compiler.is_exporting():  # as PyTorch, whose literals are detached in place
         made = aten("detach_")(made)
     return made.requires_grad_() if requires_grad else made
