@@ -215,6 +215,45 @@ def test_methods_that_take_their_object_among_their_arguments() -> None:
         compile_function(types.MethodType(lambda: 1, model))()
 
 
+@pytest.mark.parametrize("name", ["no_grad", "inference_mode", "autocast", "autocast off", "record_function"])
+def test_decorated_methods_of_modules_inside_are_followed(name: str) -> None:
+    """What a decorator of ours wraps is the user's code: with objects among its arguments, and with globals that change."""
+    decorate = {
+        "no_grad": torch.no_grad(),
+        "inference_mode": torch.inference_mode(),
+        "autocast": torch.autocast("cpu", torch.bfloat16),
+        "autocast off": torch.autocast("cpu", enabled=False),
+        "record_function": torch.profiler.record_function("layer"),
+    }[name]
+    scale = [2.0]
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        @decorate
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) * scale[0]
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(Layer(), Layer())
+
+        def forward(self, x: Any) -> Any:
+            return self.layers(x) + 1
+
+    model, x = Model(), torch.arange(6.0).reshape(2, 3)
+    compiled = compile_function(model, CompileSettings(fullgraph=True))
+    for value in (2.0, 2.0, -3.0):
+        scale[0] = value
+        found, wanted = compiled(x), model(x)
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+        assert found.dtype == (torch.bfloat16 if name == "autocast" else torch.float32)
+        assert found.requires_grad == (name not in ("no_grad", "inference_mode"))
+
+
 def test_objects_with_methods_are_stored_in_dicts() -> None:
     class Cache:
         def __repr__(self):

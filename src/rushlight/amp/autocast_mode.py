@@ -11,6 +11,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.devices import backends
 from rushlight._interface.dispatch import PLACES, place_of, set_casting
+from rushlight._interface.tensors import Decorating
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -98,13 +99,9 @@ class autocast:
                 f"autocast()(func) requires a callable, but got {type(func).__name__}. Did you mean to use autocast as a context manager? "
                 "For example:\n    with torch.autocast(device_type=...):\n        output = model(input)"
             )
-
-        @functools.wraps(func)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with autocast(self.device, self.fast_dtype, self._enabled, self._cache_enabled):  # threads have their own
-                return func(*args, **kwargs)
-
-        return inside
+        # Each call has a region of its own: threads may run the function at once.
+        region = functools.partial(autocast, self.device, self.fast_dtype, self._enabled, self._cache_enabled)
+        return Decorating.in_contexts(region, func)
 
 
 def _check_device_type(device_type: Any) -> None:

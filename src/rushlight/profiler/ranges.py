@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._interface.tensors import STATE
+from rushlight._interface.tensors import STATE, Decorating
 from rushlight.futures import Future
 
 __all__ = ["ForeignRanges", "record_function"]
@@ -36,12 +36,7 @@ class record_function:
         self._marks: list[Any] = []
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def named(*args: Any, **kwargs: Any) -> Any:
-            with type(self)(self.name, self.args):
-                return function(*args, **kwargs)
-
-        return named
+        return Decorating.in_contexts(functools.partial(type(self), self.name, self.args), function)
 
     def __enter__(self) -> record_function:
         observers = STATE.observers

@@ -50,6 +50,17 @@ class Decorating:
         """A fresh one with the same arguments."""
         raise NotImplementedError
 
+    @staticmethod
+    def in_contexts(make: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function each call of which runs in a new context; traces follow it into the function."""
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with make():
+                return function(*args, **kwargs)
+
+        return wrapped
+
     def __call__(self, function: Any) -> Any:
         if isinstance(function, type):
             warnings.warn(
@@ -60,12 +71,7 @@ class Decorating:
         if function.__code__.co_flags & 0x20 if hasattr(function, "__code__") else False:
             return self._decorate_generator(function)
 
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.clone():
-                return function(*args, **kwargs)
-
-        return wrapped
+        return self.in_contexts(self.clone, function)
 
     def _decorate_generator(self, function: Callable[..., GeneratorType[Any, Any, Any]]) -> Callable[..., Any]:
         @functools.wraps(function)
