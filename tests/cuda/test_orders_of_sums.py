@@ -115,3 +115,56 @@ def test_gradients_of_a_batch_are_those_of_eager_calls(batch: int) -> None:
 
     expected, found = gradients(loss), gradients(torch.compile(loss, dynamic=False))
     assert [name for name in expected if not equal(found[name], expected[name])] == []
+
+
+def filters(*shape: int, seed: int) -> Any:
+    return randn(*shape, seed=seed) * 0.2
+
+
+W, V, SCALE = filters(8, 8, 3, 3, seed=1), filters(8, 8, 3, 3, seed=2), filters(8, seed=3) + 1
+DEPTHWISE, UP, HEAD = filters(8, 1, 3, 3, seed=4), filters(8, 6, 3, 3, seed=5), filters(10, 8, seed=6)
+
+
+def conv(x: Any, w: Any = W, **given: Any) -> Any:
+    return F.conv2d(x, w, None, padding=1, **given)
+
+
+def norm(x: Any) -> Any:
+    return F.batch_norm(x, None, None, SCALE, SCALE, True)
+
+
+def block(x: Any) -> Any:
+    return (norm(conv(norm(conv(x)).relu(), V)) + x).relu()
+
+
+def sums(x: Any) -> tuple[Any, ...]:
+    y = conv(x)
+    return y.relu().sum((0, 2, 3)), y.sum(1), (y * 2).mean((2, 3))
+
+
+# functions of images, whose calls lie channels last or not: convolutions add in the order of their operands' layout
+IMAGES: dict[str, Callable[[Any], Any]] = {
+    "a cast and a convolution": conv,
+    "a norm of a result": lambda x: norm(conv(x)),
+    "a residual block and a head": lambda x: F.linear(block(x).mean((2, 3)), HEAD),
+    "sums over a result": sums,
+    "depthwise": lambda x: conv(conv(x, DEPTHWISE, groups=8).relu()),
+    "transposed": lambda x: F.conv_transpose2d(conv(x).relu(), UP, None, 2, 1),
+    "a part of a result": lambda x: conv(conv(x)[:, :, 1:-1, ::2], V),
+    "a padded image": lambda x: F.conv2d(F.pad(x + 1, (1, 2, 1, 2)), W),
+    "images that become row-major": lambda x: conv((x * 2).contiguous()),
+    "images that become channels last": lambda x: conv((x * 2).contiguous(memory_format=torch.channels_last)),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_compiled_convolutions_add_in_the_order_of_their_calls(name: str) -> None:
+    found = []
+    for run in (IMAGES[name], torch.compile(IMAGES[name], dynamic=False)):
+        x = randn(2, 8, 9, 10).to(memory_format=torch.channels_last).requires_grad_()
+        with torch.autocast("cuda", torch.float16):
+            y = run(x)
+        results = list(y) if isinstance(y, tuple) else [y]
+        results += torch.autograd.grad(sum((v.float() ** 2).sum() for v in results), [x])
+        found.append(results)
+    assert all(equal(a, b) for a, b in zip(*found, strict=True))

@@ -14,9 +14,10 @@ from rushlight._base.lazy import numpy as np
 from rushlight._prims.record import ProgramPrimitive, prim
 from rushlight._prims.samples import Samples, floats, integers
 
-__all__ = ["ALONE"]
+__all__ = ["ALONE", "LAID"]
 
 ALONE = -1  # in place of a call's number: what reads the operand is a reduction that has a kernel for itself
+LAID = -2  # the same: the border behind the operand says how a library call finds it in memory
 
 
 def _border_spec(*xs: Any, strides: tuple[tuple[int, ...], ...]) -> Any:

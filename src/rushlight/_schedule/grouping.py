@@ -9,13 +9,14 @@ from rushlight._schedule.costs import Facts
 from rushlight._schedule.groups import FusionError, Group, refine
 from rushlight._schedule.indexing import Var
 from rushlight._schedule.inline import Inliner, Location, reduced_sizes
+from rushlight._schedule.prepare import is_mark
 from rushlight._schedule.schedule import Schedule, name_of
-from rushlight._types.layout import contiguous_strides, is_contiguous, numel
+from rushlight._types.layout import contiguous_strides, is_contiguous, numel, restride
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
-__all__ = ["Grouper", "Operands"]
+__all__ = ["Grouper", "Operands", "laid_out"]
 
 
 class Grouper:
@@ -169,23 +170,26 @@ class Operands:
         """The location of a value: where it is stored, or a strided view of stored memory, or a new buffer that is
         filled for the call.
 
-        `dense` asks for row-major memory.
+        `dense` asks for row-major memory; a marked operand lies as its mark says.
         """
+        laid = None if dense else laid_out(value)
+
+        def fits(found: Location) -> bool:
+            if laid is not None:
+                return all(n == 1 or a == b for n, a, b in zip(value.shape, found.strides, laid, strict=True))
+            return not dense or is_contiguous(value.shape, found.strides)
+
         placed = self.schedule.placed.get(id(value))
-        if (
-            placed is not None
-            and isinstance(placed[0], Location)
-            and (not dense or is_contiguous(value.shape, placed[0].strides))
-        ):
+        if placed is not None and isinstance(placed[0], Location) and fits(placed[0]):
             return placed[0]
         if numel(value.shape) == 0:
             return self.schedule.new_temporary(value)
         view = self._as_view(value)
-        if view is not None and (not dense or is_contiguous(value.shape, view.strides)):
+        if view is not None and fits(view):
             return view
         if not dense and value.node is not None and value.node.prim.name == "broadcast":
             return self._repeated(value.node)
-        strides = contiguous_strides(value.shape) if dense else self._columns_first(value)
+        strides = laid or (contiguous_strides(value.shape) if dense else self._columns_first(value))
         target = self.schedule.new_temporary(value, strides)
         self.grouper.store(value, target)
         if placed is None:
@@ -254,3 +258,19 @@ class Operands:
         if any(c < 0 for c in steps.values()):
             return None
         return Location(buffer, [steps.get(d, 0) for d in dims])
+
+
+def laid_out(value: Value) -> tuple[int, ...] | None:
+    """Dense strides in the order that the mark of a library call's operand asks for; None where it has no mark."""
+    views: list[Node] = []
+    while value.node is not None and value.node.prim.layout is not None:
+        views.append(value.node)
+        value = value.node.inputs[0]
+    if value.node is None or value.node.prim.name != "border" or not is_mark(value.node):
+        return None
+    layout: Any = (value.shape, value.node.params["strides"][0], 0)
+    for node in reversed(views):
+        layout = node.prim.layout(*layout, **node.params)  # type: ignore[misc]
+        if layout is None:
+            return None
+    return restride(layout[0], layout[1])

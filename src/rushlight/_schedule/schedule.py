@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Copy", "LibraryCall", "Schedule", "Sequential", "is_reduction", "name_of"]
 
+_SEEN_THROUGH = ("reshape", "transpose", "operand", "border")
+
 
 class Sequential:
     """A scan or a scatter: a kernel whose loops run in order, with its producers fused in.
@@ -238,10 +240,24 @@ class Schedule:
                         return Location(self.targets[i].buffer, strides)
                     return self.targets[i]
             user = self.users.get(id(v))
-            if user is None or self.uses.get(id(v)) != 1 or user.prim.name not in ("reshape", "transpose"):
+            if user is None or self.uses.get(id(v)) != 1 or user.prim.name not in _SEEN_THROUGH:
                 return None
             views.append(user)
             v = user.outputs[0]
+
+    def marked_strides(self, value: Value) -> Sequence[int] | None:
+        """How a routine's result lies by the mark of it, or of a view of it; None where it has no mark."""
+        views: list[Node] = []
+        while self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name in _SEEN_THROUGH:
+            user = self.users[id(value)]
+            if user.prim.name == "border":
+                strides: Sequence[int] | None = user.params["strides"][0]
+                for view in reversed(views):
+                    strides = _strides_before(view, strides)
+                return strides
+            views.append(user)
+            value = user.outputs[0]
+        return None
 
     def reshaped(self, value: Value) -> list[Value]:
         """A value and the chain of its reshapes, as long as each has one user."""
@@ -286,6 +302,8 @@ def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] 
     if strides is None:
         return None
     x, out = node.inputs[0], node.outputs[0]
+    if node.prim.name in ("operand", "border"):
+        return strides
     if node.prim.name == "transpose":
         return [strides[node.params["perm"].index(d)] for d in range(len(strides))]
     return view_strides(out.shape, strides, x.shape)

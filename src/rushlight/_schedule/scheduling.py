@@ -166,7 +166,7 @@ class Scheduler:
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
             dense = None if placed else contiguous_strides(value.shape)
-            strides = channels_last_strides(value.shape) if last else dense
+            strides = channels_last_strides(value.shape) if last else self.schedule.marked_strides(value) or dense
             outputs.append(home or self.schedule.new_temporary(value, strides))
         self.schedule.groups.append(
             LibraryCall(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {})
@@ -278,4 +278,4 @@ def _is_spread(value: Value) -> bool:
 
 def _is_map(node: Node) -> bool:
     """Whether each element follows from elements of the inputs, without a loop."""
-    return node.prim.lower[0] in ("scalar", "index", "gather", "index_read") and not is_reduction(node)
+    return node.prim.lower[0] in ("scalar", "index", "gather", "index_read", "identity") and not is_reduction(node)

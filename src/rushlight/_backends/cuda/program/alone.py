@@ -25,7 +25,7 @@ from rushlight._types.layout import numel
 if TYPE_CHECKING:
     from rushlight._graph.core import Value
 
-__all__ = ["sums_alone"]
+__all__ = ["call_of", "sums_alone"]
 
 _SHORT, _MANY = 128, 1 << 16  # shorter rows are never cut, nor are so many
 
@@ -37,7 +37,7 @@ def sums_alone(graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Any] 
         return graph
     found = {id(v) for unit in cut(graph, layouts, out_strides, False).units if _is_cut(unit) for v in unit.results}
     marked = {
-        id(node) for b in borders if any(id(v) in found for v in b.outputs) for node in _call(b.inputs) if _sums(node)
+        id(node) for b in borders if any(id(v) in found for v in b.outputs) for node in call_of(b.inputs) if _sums(node)
     }
     if not marked:
         return graph
@@ -58,7 +58,7 @@ def _sums(node: Node) -> bool:
     return rows <= _MANY and numel(node.inputs[0].shape) >= _SHORT * rows
 
 
-def _call(results: Sequence[Value]) -> list[Node]:
+def call_of(results: Sequence[Value]) -> list[Node]:
     """The nodes of the call that makes some values."""
     found: dict[int, Node] = {}
     todo = list(results)

@@ -20,6 +20,7 @@ from rushlight._backends.cuda.gemm.dot import product_with_epilogue
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.program.alone import sums_alone
 from rushlight._backends.cuda.program.joining import joined
+from rushlight._backends.cuda.program.laid import convolutions_laid
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step, Word
 from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
@@ -70,7 +71,7 @@ def compile_graph(
     """The program that computes `graph`; arguments as those of `Backend.compile`.  NotImplementedError names a primitive
     without a lowering.
     """
-    graph = sums_alone(graph, layouts, out_strides)
+    graph = convolutions_laid(sums_alone(graph, layouts, out_strides))
     graph = apart(prepared(graph, CUDA_TARGET), layouts, CUDA_TARGET.policy)
     schedule = schedule_graph(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), CUDA_TARGET)
     program = Assembler(schedule).program()
