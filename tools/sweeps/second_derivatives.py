@@ -1,6 +1,6 @@
 """Second derivatives of every operator beside PyTorch's: which exist, which are refused, and their values.
 
-    python tools/sweeps/second_derivatives.py [--only 'relu|linalg'] [--samples 6]
+    python tools/sweeps/second_derivatives.py [--only 'relu|linalg'] [--samples 6] [--mode]
 
 PyTorch's own samples are differentiated with `create_graph=True`, once with a plain cotangent and once with one that requires a gradient.
 Printed is each call where the two disagree on: whether a first gradient is None and whether it requires a gradient; which second gradients are
@@ -14,6 +14,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import rushlight
+from rushlight.utils._python_dispatch import BaseTorchDispatchMode
 
 DTYPE = torch.float64
 # The random numbers of these are other ones for each call, or their results are not numbers that follow from the inputs alone.
@@ -125,8 +127,8 @@ def shown(value: Any) -> str:
     return "[" + ", ".join(map(shown, value)) + "]" if isinstance(value, list | tuple) else repr(value)
 
 
-def compare(info: Any, sample: Any, linked: bool) -> tuple[str, str]:
-    """(kind of outcome, what differs)."""
+def compare(info: Any, sample: Any, linked: bool, mode: bool) -> tuple[str, str]:
+    """(kind of outcome, what differs); `mode`: ours is made of aten operators, under a dispatch mode that only calls them."""
     args, kwargs = [sample.input, *sample.args], dict(sample.kwargs)
     function = resolve(info.name)
     if not callable(function):
@@ -138,7 +140,9 @@ def compare(info: Any, sample: Any, linked: bool) -> tuple[str, str]:
     if not theirs:
         return "no gradient", ""
     try:
-        ours = second(rushlight, function, moved(args), moved(kwargs), linked)
+        given = (moved(args), moved(kwargs))
+        with BaseTorchDispatchMode() if mode else nullcontext():
+            ours = second(rushlight, function, *given, linked)
     except Exception as error:
         return "error", f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
     wrong = sorted(differences(theirs, ours))
@@ -149,6 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=".")
     parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--mode", action="store_true", help="ours under a dispatch mode, made of aten operators")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -163,7 +168,7 @@ def main() -> None:
         told: set[str] = set()
         for sample in samples[:: max(1, len(samples) // options.samples)]:
             for linked in (False, True):
-                kind, wrong = compare(info, sample, linked)
+                kind, wrong = compare(info, sample, linked, options.mode)
                 counts[kind] += 1
                 told_of = re.sub(r"[-0-9. e\]\[]+", "", wrong)
                 if wrong and told_of not in told:

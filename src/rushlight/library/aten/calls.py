@@ -222,9 +222,17 @@ def chosen(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             made = handler(*args, **kwargs)
             if made is not NotImplemented:
                 return made
-    if not ABOVE.done and state.word & GRAD and not state.word & INFERENCE:
-        return nodes.recorded(op, args, kwargs)
-    return redispatch(op, args, kwargs)
+    if ABOVE.done or state.word & INFERENCE:
+        return redispatch(op, args, kwargs)
+    made = nodes.recorded(op, args, kwargs) if state.word & GRAD else redispatch(op, args, kwargs)
+    return _changed(op, args, made)
+
+
+def _changed(op: Any, args: Sequence[Any], made: Any) -> Any:
+    """The tensor that an operator changed in place, whatever object its class or mode gave for it; else the result."""
+    if not op._opname.endswith("_") or op._opname.endswith("__") or not isinstance(made, rushlight.Tensor):
+        return made
+    return args[0] if args and isinstance(args[0], rushlight.Tensor) else made
 
 
 def followed(override: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import rushlight
 
-__all__ = ["Value", "bare", "joint", "names_read", "node_name", "rule", "sum_to", "takes_all"]
+__all__ = ["Value", "bare", "conjugated", "joint", "names_read", "node_name", "rule", "sum_to", "takes_all"]
 
 Rule = Callable[..., Any]
 RULES: dict[str, dict[tuple[str, ...], Rule]] = {}
@@ -48,6 +48,11 @@ def op(name: str) -> Callable[..., Any]:
         return _wrapped(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
     return run
+
+
+def conjugated(value: Any) -> Any:
+    """The conjugate of a tensor or number in a formula."""
+    return value.conj() if isinstance(value, Value) else value.conjugate() if isinstance(value, complex) else value
 
 
 class Value:

@@ -120,10 +120,8 @@ class _Saved:
 
 
 def _twin(tensor: Any) -> Any:
-    """Another object for the same tensor, outside of any graph."""
-    made = object.__new__(type(tensor))
-    made.__dict__.update(tensor.__dict__)
-    made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
+    """Another object for the same tensor with the same attributes and slots, outside of any graph."""
+    made = rushlight.Tensor.__copy__(tensor)
     made._rg, made._node, made._autograd_meta = False, None, None
     return made
 
@@ -131,15 +129,17 @@ def _twin(tensor: Any) -> Any:
 class AtenNode(Node):
     """A node whose backward is a table of formulas, one for each input or for several."""
 
-    __slots__ = ("context", "rules", "specs", "wants")
+    __slots__ = ("context", "rules", "specs", "wants", "whole")
 
     context: Any
     rules: Any
     specs: Sequence[Any]
     wants: dict[str, list[int]]
+    # The call itself, where formulas read results that have no gradient: another derivative starts from it.
+    whole: derived.Call | None
 
     def _release(self) -> None:
-        self.context = None
+        self.context = self.whole = None
 
     def apply(self, grads: list[Any]) -> Sequence[Any]:
         context = self.context
@@ -151,6 +151,10 @@ class AtenNode(Node):
         found: list[Any] = [None] * len(self._edges)
         if all(g is None for g in grads):
             return found
+        if self.whole is not None and STATE.word & GRAD:
+            for place, value in zip(self.whole.edges, self.whole.gradients(grads), strict=True):
+                found[place] = value
+            return [self._checked(g, s) for g, s in zip(found, self.specs, strict=True)]
         for name in sorted(context._saved):
             if name != "result":
                 context._saved[name].unpack()
@@ -227,7 +231,30 @@ def recorded(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     context._settle()
     if node is None:
         return _relate(op, args, made, True)
+    if target is None and _reads_constants(op, made, derivatives.names_read(rules, node.wants)):
+        node.whole = derived.Call(op, args, kwargs)
+        node.whole.edges = node.whole.places_among(_inputs(values, rules))
     return _attach(op, args, made, node, context, rules, target)
+
+
+def _reads_constants(op: Any, made: Any, read: set[str]) -> bool:
+    """Whether formulas read numbers among the results that have no gradient: the mean of a layer norm, an LU factor."""
+    chosen = tables.differentiable(op)
+    if chosen is None or not isinstance(made, (tuple, list)):
+        return False
+    return any(
+        number not in chosen
+        and f"result{number}" in read
+        and isinstance(out, rushlight.Tensor)
+        and out.is_floating_point()
+        for number, out in enumerate(made)
+    )
+
+
+def _inputs(values: dict[str, Any], rules: Any) -> list[Any]:
+    """The tensors for which there are formulas, in the order of the node's edges."""
+    known = {name for names in rules for name in names}
+    return [t for name, tensors in _tensors(values).items() if name in known for t in tensors]
 
 
 def _flat(values: Any) -> Any:
@@ -240,13 +267,13 @@ def _flat(values: Any) -> Any:
 
 def _start(op: Any, values: dict[str, Any], rules: Any, context: Context) -> Any:
     known = {name for names in rules for name in names}
-    inputs: list[Any] = []
-    wants: dict[str, list[int]] = {}
+    inputs, wants = _inputs(values, rules), dict[str, list[int]]()
+    count = 0
     for name, tensors in _tensors(values).items():
         if name not in known:
             continue
-        places = range(len(inputs), len(inputs) + len(tensors))
-        inputs += tensors
+        places = range(count, count + len(tensors))
+        count += len(tensors)
         if any(t._rg for t in tensors):
             wants[name] = list(places)
     if not wants:
@@ -254,7 +281,7 @@ def _start(op: Any, values: dict[str, Any], rules: Any, context: Context) -> Any
     node = _node_class(derivatives.node_name(op))()
     node._start([edge_of(t) for t in inputs])
     node.rules, node.specs, node.wants, node.context = rules, [t._spec for t in inputs], wants, context
-    context.node = node
+    node.whole, context.node = None, node
     return node
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import rushlight
 from rushlight.library.aten.derivatives import ONLY, RULES
 from rushlight.library.aten.formulas import linalg, networks, pointwise, reductions, shapes
 
-__all__ = ["differentiable", "rules_of"]
+__all__ = ["differentiable", "plain_forms", "rules_of"]
 
 Rule = Callable[..., Any]
 # The modules that fill the table when they are loaded.
@@ -21,6 +22,7 @@ def _loaded() -> dict[str, dict[tuple[str, ...], Rule]]:
     return {name: dict(sorted(rules.items())) for name, rules in RULES.items()}
 
 
+@cache
 def rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
     """The formulas of an overload; those of the plain form for one in place.  {} where there is no gradient, None where
     nothing is known.
@@ -28,11 +30,28 @@ def rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
     if overload.form is None:
         return None
     table, name, kind = _loaded(), overload._opname, overload._overloadname
-    plain = name[:-1] if name.endswith("_") and not name.endswith("__") else name
-    for each in (f"{name}.{kind}", f"{plain}.{kind}", name, plain):
+    names = [f"{name}.{kind}", name]
+    if name.endswith("_") and not name.endswith("__"):
+        names[1:1] = [f"{each._opname}.{each._overloadname}" for each in plain_forms(overload)]
+        names.append(name[:-1])
+    for each in names:
         if each in table:
             return table[each]
     return None
+
+
+def plain_forms(overload: Any) -> list[Any]:
+    """The overloads out of place that take what this one in place takes: `pow_.Scalar` goes with `pow.Tensor_Scalar`, and
+    not with `pow.Scalar`, whose base is a number.
+    """
+    plain = getattr(rushlight.ops.aten, overload._opname[:-1], None)
+    found = [getattr(plain, name) for name in plain.overloads()] if plain is not None else []
+    return [each for each in found if _arguments(each) == _arguments(overload)]
+
+
+def _arguments(overload: Any) -> list[tuple[str, str]]:
+    arguments = overload.form.parsed().arguments if overload.form is not None else ()
+    return [(a.name, a.type) for a in arguments]
 
 
 def differentiable(overload: Any) -> tuple[int, ...] | None:

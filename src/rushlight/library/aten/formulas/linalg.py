@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.library.aten.derivatives import joint, op, rule
+from rushlight.library.aten.derivatives import conjugated, joint, op, rule
 
 __all__: list[str] = []
 
@@ -20,7 +20,7 @@ def product(a: Any, b: Any) -> Any:
 
 
 def _scaled(x: Any, number: Any) -> Any:
-    return x if number == 1 else x * number
+    return x if number == 1 else x * conjugated(number)
 
 
 rule(

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import rushlight
-from rushlight.library.aten.derivatives import joint, op, rule, scalar, where, zeros
+from rushlight.library.aten.derivatives import conjugated, joint, op, rule, scalar, where, zeros
 
 __all__: list[str] = []
 
@@ -19,18 +19,18 @@ rule("sub.Scalar", self=lambda g, c: g)
 rule("rsub.Tensor", self=lambda g, c: scaled(-g, c.alpha), other=lambda g, c: g)
 rule("rsub.Scalar", self=lambda g, c: scaled(-g, c.alpha))
 rule("mul.Tensor", self=lambda g, c: times(g, c.other), other=lambda g, c: times(g, c.self))
-rule("mul.Scalar", self=lambda g, c: g * c.other)
+rule("mul.Scalar", self=lambda g, c: times(g, c.other))
 rule(
     "div.Tensor",
     self=lambda g, c: divided(g, c.other),
     other=lambda g, c: minus(g, ((c.self / c.other) / c.other).conj()),
 )
-rule("div.Scalar", self=lambda g, c: g / c.other)
+rule("div.Scalar", self=lambda g, c: divided(g, c.other))
 rule(
     "div.Tensor_mode", self=lambda g, c: divided(g, c.other) if c.rounding_mode is None else g.zeros_like(),
     other=lambda g, c: minus(g, ((c.self / c.other) / c.other).conj()) if c.rounding_mode is None else g.zeros_like(),
 )  # fmt: skip
-rule("div.Scalar_mode", self=lambda g, c: g / c.other if c.rounding_mode is None else g.zeros_like())
+rule("div.Scalar_mode", self=lambda g, c: divided(g, c.other) if c.rounding_mode is None else g.zeros_like())
 rule("floor_divide")
 rule("neg", self=lambda g, c: -g)
 rule("positive", self=lambda g, c: g)
@@ -166,7 +166,7 @@ rule(
     max=lambda g, c: kept(g, c.self, "gt.Tensor", c.max),
 )
 rule("where.self", self=lambda g, c: where(c.condition, g, 0), other=lambda g, c: where(c.condition, 0, g))
-rule("lerp.Scalar", self=lambda g, c: g * (1 - c.weight), end=lambda g, c: g * c.weight)
+rule("lerp.Scalar", self=lambda g, c: times(g, 1 - c.weight), end=lambda g, c: times(g, c.weight))
 rule(
     "lerp.Tensor",
     self=lambda g, c: g * (1 - c.weight).conj(),
@@ -202,18 +202,18 @@ rule("real", self=lambda g, c: g)
 
 
 def scaled(g: Any, alpha: Any) -> Any:
-    """`g * alpha`; itself for 1."""
-    return g if alpha == 1 else g * alpha
+    """The gradient of a term that a number scales: `g` times the conjugate of the number, itself for 1."""
+    return g if alpha == 1 else g * conjugated(alpha)
 
 
 def times(g: Any, other: Any) -> Any:
     """The gradient of a product's factor."""
-    return g * (other.conj() if hasattr(other, "conj") and not isinstance(other, (int, float, bool)) else other)
+    return g * conjugated(other)
 
 
 def divided(g: Any, other: Any) -> Any:
     """The gradient of a dividend."""
-    return g / (other.conj() if hasattr(other, "tensor") else other)
+    return g / conjugated(other)
 
 
 def beside(g: Any, x: Any, divisor: Any) -> Any:

@@ -186,6 +186,7 @@ def cumulative_product(g: Any, x: Any, result: Any, dim: int) -> Any:
     if math.prod(sizes) <= 1 or sizes[dim] == 1:
         return g
     dim = dim % x.ndim
+    x, result = x.conj(), result.conj()
     w = result * g
     is_zero = x.call("eq.Scalar", 0)
     out = zeros(sizes, g)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight.library.aten.derivatives import Value, bare, joint, op, rule, sum_to, where, zeros
+from rushlight.library.aten.derivatives import Value, bare, conjugated, joint, op, rule, sum_to, where, zeros
 
 __all__: list[str] = []
 
@@ -321,7 +321,7 @@ def zeroed(c: Any, g: Any) -> Any:
 def added(g: Any, c: Any) -> Any:
     """The gradient of the source of `index_add`."""
     part = picked(g, c)
-    return part if c.alpha == 1 else part * c.alpha
+    return part if c.alpha == 1 else part * conjugated(c.alpha)
 
 
 def picked(g: Any, c: Any) -> Any:
