@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
-from rushlight.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+from rushlight.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential, set_checkpoint_early_stop
 
 
 def gradients(wrap: Any, function: Any, *values: Any) -> list[Any]:
@@ -119,3 +119,26 @@ def test_a_block_that_ends_in_place_runs_whole_again(reentrant: bool) -> None:
         mean = block[0](x).mean(0)
     checkpoint(block, x, use_reentrant=reentrant).sum().backward()
     assert torch.allclose(block[1].running_mean, 0.75 * mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("form", ["gc", "cg", "ccg", "cgc", "gcc", "cgcg"])
+def test_a_backward_inside_of_a_checkpoint(early: bool, form: str) -> None:
+    x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        torch.autograd.grad(x.sin().exp(), x)
+        return x.sin().exp().sin()
+
+    def nested(checkpointed: bool) -> torch.Tensor:
+        found: Any = twice
+        for letter in reversed(form):
+            inner = found
+            if letter == "g":
+                found = lambda x, f=inner: torch.autograd.grad(f(x), x, create_graph=True)[0]
+            elif checkpointed:
+                found = lambda x, f=inner: checkpoint(f, x, use_reentrant=False)
+        return torch.autograd.grad(found(x), x)[0]
+
+    with set_checkpoint_early_stop(early):
+        assert nested(True).item() == pytest.approx(nested(False).item(), rel=1e-12)

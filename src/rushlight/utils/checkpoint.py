@@ -197,7 +197,9 @@ def checkpoint(
         again.early_stop = early_stop if _EARLY_STOP[0] is None else _EARLY_STOP[0]
         again.names = _Names() if (debug if _DEBUG[0] is None else _DEBUG[0]) else None
         with saved_tensors_hooks(again.pack, again.unpack), _watched(again.names), first:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+        again.complete = True
+        return result
     except BaseException as error:
         shorten(error)
         raise
@@ -242,6 +244,7 @@ class _Again:
     def __init__(self, function: Any, args: Any, kwargs: Any, context: Any, check: bool) -> None:
         self.function, self.args, self.kwargs, self.context, self.check = function, args, kwargs, context, check
         self.casting = _casting()
+        self.complete = False  # a backward inside of the function asks for tensors before all are shown
         self.shown: list[tuple[Any, Any, Any]] = []
         self.values: dict[int, Any] = {}
         self.owner: Any = None  # the backward (or group of them) for which `values` were computed
@@ -271,7 +274,7 @@ class _Again:
         found: list[Any] = []
 
         def pack(tensor: Any) -> int:
-            if len(found) >= len(self.shown):
+            if self.complete and len(found) >= len(self.shown):
                 raise CheckpointError(
                     "torch.utils.checkpoint: trying to save more tensors during recomputation than during the original forward pass "
                     f"({len(self.shown)})." + self._details(names)
@@ -288,7 +291,7 @@ class _Again:
                     self.function(*self.args, **self.kwargs)
         except _Done:
             pass
-        if len(found) != len(self.shown):
+        if len(found) < len(self.shown):
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the original forward and recomputation.\n"
                 f"Number of tensors saved during forward: {len(self.shown)}\nNumber of tensors saved during recomputation: {len(found)}."
@@ -300,7 +303,7 @@ class _Again:
     def _compare(self, found: list[Any], names: Any) -> None:
         words = ("shape", "dtype", "device")
         wrong = []
-        for place, (held, tensor) in enumerate(zip(self.shown, found, strict=True)):
+        for place, (held, tensor) in enumerate(zip(self.shown, found, strict=False)):
             now = (tensor.shape, tensor.dtype, tensor.device)
             if self.check and now != held:
                 pair = [str(dict(zip(words, each, strict=True))) for each in (held, now)]
