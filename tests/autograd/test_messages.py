@@ -562,3 +562,15 @@ def test_views_can_be_asked_to_repeat_their_operators() -> None:
     with torch.autograd._force_original_view_tracking(True):
         assert torch.autograd.is_view_replay_enabled()
     assert not torch.autograd.is_view_replay_enabled()
+
+
+def test_strict_functional_says_which_derivative_is_missing() -> None:
+    functional, other, x = torch.autograd.functional, leaf(1.0) * 2, torch.ones(1)
+    for name in ("vjp", "jvp"):
+        with pytest.raises(RuntimeError, match="The output of the user-provided function is independent of input 0"):
+            getattr(functional, name)(lambda x: other, x, torch.ones(1), strict=True)
+    with pytest.raises(RuntimeError, match="Output 1 of the user-provided function is independent of input 0"):
+        functional.jacobian(lambda x: (x, other), x, strict=True)
+    for function in (lambda x: x.sum() * 3, lambda x: other.sum()):
+        with pytest.raises(RuntimeError, match="twice differentiable and that the jacobian depends on the inputs"):
+            functional.hessian(function, x, strict=True)

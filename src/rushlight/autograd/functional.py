@@ -40,7 +40,7 @@ def _filled(
     grads: Sequence[Any],
     like: Sequence[Tensor],
     strict: bool,
-    what: str = "Output 0 of the user-provided function",
+    what: str = "The output of the user-provided function",
     linear: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradients, zeros where there is none; in strict mode RuntimeError there and, `linear`, where they do not
@@ -83,8 +83,8 @@ def _depends(first: Sequence[Tensor], strict: bool) -> None:
         if strict and not f.requires_grad:
             raise RuntimeError(
                 f"While computing the hessian, found that the jacobian of the user-provided function with respect to input {i} is independent of the "
-                "input. This is not allowed in strict mode. You should ensure that your function is thrice differentiable and that the hessian depends "
-                "on the inputs."
+                "input. This is not allowed in strict mode. You should ensure that your function is twice differentiable and that the jacobian depends "
+                "on the inputs (this would be violated by a linear function for example)."
             )
 
 
@@ -254,13 +254,14 @@ def jacobian(
         rows = []
         if vectorize:
             rows = _rows_at_once(outputs, given, create_graph)
-        for out in () if vectorize else outputs:
+        for i, out in enumerate(() if vectorize else outputs):
+            what = f"Output {i} of the user-provided function"
             found: list[list[Tensor]] = [[] for _ in given]
             for element in out.reshape(-1).unbind(0) if out.numel() else ():
                 grads: Any = (None,) * len(given)
                 if element.requires_grad:
                     grads = grad(element, given, retain_graph=True, create_graph=create_graph, allow_unused=True)
-                for held, g in zip(found, _filled(grads, given, strict, linear=create_graph), strict=True):
+                for held, g in zip(found, _filled(grads, given, strict, what, linear=create_graph), strict=True):
                     held.append(g)
             rows.append(
                 tuple(
@@ -296,7 +297,7 @@ def hessian(
         grads: Any = (None,) * len(args)
         if out.requires_grad:
             grads = grad(out.reshape(()), args, create_graph=True, allow_unused=True)
-        found = _filled(grads, args, strict)
+        found = _filled(grads, args, strict=False)  # zeros that depend on nothing: the next line refuses them
         _depends(found, strict)
         return found
 
