@@ -10,7 +10,7 @@ from rushlight._backends.precision import FP32_PRECISION
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core import dlpack, printing, storage
 from rushlight._engine.core.convert import detach
-from rushlight._engine.core.creation import as_tensor, python_dtype, tensor
+from rushlight._engine.core.creation import as_shape, as_tensor, python_dtype, tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
 from rushlight._engine.core.tensor import Tensor, plain_classes
@@ -21,6 +21,7 @@ from rushlight._surface.registry import SPACES
 from rushlight._types.device import CPU, Device, as_device, on_default_device
 from rushlight._types.device import set_default_device as choose_device
 from rushlight._types.dtype import BY_NAME, DTYPES, DType
+from rushlight._types.layout import Size
 from rushlight._types.promotion import default_dtype
 
 __all__ = ["FP32_PRECISION", "finfo", "iinfo"]
@@ -321,6 +322,8 @@ def _legacy(
         raise RuntimeError(
             f"legacy constructor expects device type: {home.type} but device type: {device.type} was passed"
         )
+    if not args:
+        args = _named_argument(kwargs)
     if kwargs:
         raise TypeError(f"Tensor() got an unexpected keyword argument '{next(iter(kwargs))}'")
     kind = dtype or default_dtype()
@@ -355,6 +358,22 @@ def _legacy(
     else:
         raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
     return made if cls is Tensor else as_subclass(made, cls)
+
+
+def _named_argument(kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The only argument of a legacy constructor, by its name; empty where there is none.  It is taken out of `kwargs`."""
+    if "size" in kwargs:
+        size = kwargs.pop("size")
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(f"new(): argument 'size' must be tuple of ints, not {type(size).__name__}")
+        return (Size(as_shape((size,), "new")),)
+    for word in ("data", "other"):
+        if word in kwargs:
+            value = kwargs.pop(word)
+            if _is_size(value):
+                raise TypeError(f"new(): data must be a sequence (got {type(value).__name__})")
+            return (value,)
+    return ()
 
 
 def _is_size(value: Any) -> bool:

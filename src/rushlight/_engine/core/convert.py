@@ -38,7 +38,7 @@ from rushlight._engine.dispatch.plans.native_lookup import (
 )
 from rushlight._engine.dispatch.plans.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
-from rushlight._engine.indexing.inplace import check_captured, check_writable, grow
+from rushlight._engine.indexing.inplace import check_captured, check_inference, check_writable, grow
 from rushlight._engine.indexing.view import link_view
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.bodies import C_NAME
@@ -535,15 +535,16 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
 def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
     """Another shape over the same storage, which grows (with undefined new elements) where it is too small.
 
-    A shape that is there already keeps its strides, unless `strides` of dense memory are asked for.
+    A shape that is there already keeps its strides, unless `strides` of dense memory are asked for, and then it is no change.
     """
-    if x._rg:
+    if x._rg and not STATE.word & INFERENCE:
         raise RuntimeError("cannot resize variables that require grad")
+    check_inference(x)
     check_captured(x, "resize_")
-    before = 0 if x._storage is None else x._storage.nbytes
+    before, layout = 0 if x._storage is None else x._storage.nbytes, (x._spec.shape, x._spec.strides)
     grow(x, shape, strides)
     grown(x, before)
-    if x._storage is not None:
+    if x._storage is not None and (x._spec.shape, x._spec.strides) != layout:
         bump(x._storage)
     return x
 

@@ -48,6 +48,8 @@ NO_TENSOR_CLASS = (
 
 def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     """A view of all of `tensor` as an object of `cls`; the gradient flows through."""
+    if not isinstance(cls, type):
+        raise TypeError(f"cls must be a type (got {type(cls).__name__})")
     if not issubclass(cls, Tensor):
         raise TypeError(f"{NO_TENSOR_CLASS}, got {cls!r}")
     return as_subclass(HOOKS.whole_view(tensor), cls)

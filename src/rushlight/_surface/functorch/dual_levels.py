@@ -64,7 +64,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     """A view of `tensor` that moves along `tangent`, which has its shape.
 
     ValueError unless both are of float or complex dtype, RuntimeError outside of a level, for another shape, or where
-    `tensor` has a tangent already.
+    `tensor` or `tangent` has a tangent already.
     """
     levels = _open()
     if not levels:
@@ -78,6 +78,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     if parts(tensor, number) is not None:
         raise RuntimeError(
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not supported."
+        )
+    if parts(tangent, number) is not None:
+        raise RuntimeError(
+            "Setting a forward grad that itself has a forward gradient at the same level0 is not supported."
         )
     if tensor.shape != tangent.shape:
         raise RuntimeError(
