@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -121,7 +122,7 @@ class _Saved:
 
 def _twin(tensor: Any) -> Any:
     """Another object for the same tensor with the same attributes and slots, outside of any graph."""
-    made = rushlight.Tensor.__copy__(tensor)
+    made = copy.copy(tensor)
     made._rg, made._node, made._autograd_meta = False, None, None
     return made
 
