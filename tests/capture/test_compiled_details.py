@@ -254,6 +254,30 @@ def test_decorated_methods_of_modules_inside_are_followed(name: str) -> None:
         assert found.requires_grad == (name not in ("no_grad", "inference_mode"))
 
 
+def test_functions_that_native_code_made_of_followed_ones_are_made_anew() -> None:
+    """`__new__` of a class of tuples makes a function of its arguments: these close over values of the trace."""
+
+    class Both(collections.namedtuple("Both", "init")):
+        def __new__(cls, *parts: Any) -> Any:
+            def init(x: Any) -> Any:
+                return [part(x) for part in parts]
+
+            made = super().__new__(cls, init)
+            made.parts = parts
+            return made
+
+    def scaled(by: float) -> Any:
+        return lambda x: x * by
+
+    def go(x: Any, by: float = 0.5) -> Any:
+        torch._dynamo.graph_break()
+        both = Both(scaled(by))
+        torch._dynamo.graph_break()
+        return both.init(x)[0] + both.parts[0](x)
+
+    assert torch.compile(go)(torch.ones(2)).tolist() == [1, 1]
+
+
 def test_objects_with_methods_are_stored_in_dicts() -> None:
     class Cache:
         def __repr__(self):

@@ -350,7 +350,9 @@ class Rebuild:
                     todo.append(held.cell_contents)
                 except ValueError:
                     continue
-            elif type(held) is Followed or (isinstance(held, Tensor) and self.tracer.rec.is_recorded(held)):
+            elif type(held) in (Followed, Lazy) or id(held) in self.tracer.made_functions:
+                return True
+            elif isinstance(held, Tensor) and self.tracer.rec.is_recorded(held):
                 return True
             elif type(held) in (tuple, list):
                 todo += held
