@@ -1020,3 +1020,73 @@ def test_overrides_of_subclasses_run_at_each_call() -> None:
             found.append((type(y), [*Telling.seen]))
         results.append(found)
     assert results[0] == results[1]
+
+
+class Length(float):
+    unit = 1.0
+
+
+class Count(int):
+    unit = 1.0
+
+
+class Label(str):
+    unit = 1.0
+
+
+@pytest.mark.parametrize("value", [Length(2.0), Count(2), Label("2")])
+def test_objects_of_classes_of_numbers_and_texts(value: Any) -> None:
+    """Their attributes are guarded, as are those of their classes; they are made anew at each call."""
+    kind, x = type(value), torch.ones(2)
+
+    def read(x: Any, held: Any) -> Any:
+        return x * held.unit
+
+    def write(x: Any, held: Any) -> Any:
+        held.last = x * 2
+        return held
+
+    def make(x: Any, scale: float) -> Any:
+        made = kind(value)
+        made.unit, made.seen, made.apply = x * 2, [], lambda y: y * scale
+        return made
+
+    compiled, held = torch.compile(read), kind(value)
+    for unit in (3.0, 4.0):
+        held.unit = unit
+        assert compiled(x, held).tolist() == [unit, unit]
+    other = kind(value)
+    for unit in (1.0, 5.0):
+        kind.unit = unit
+        assert compiled(x, other).tolist() == [unit, unit]
+    kind.unit = 1.0
+    compiled = torch.compile(write)
+    for each in (held, other):
+        assert compiled(x * 3, each) is each and each.last.tolist() == [6, 6]
+    compiled = torch.compile(make)
+    first, second = compiled(x, 0.5), compiled(x * 2, 0.7)
+    assert first is not second and first.seen is not second.seen
+    assert (first.unit.tolist(), second.unit.tolist()) == ([2, 2], [4, 4])
+    assert (first.apply(1), second.apply(1)) == (0.5, 0.7)
+
+
+def test_values_of_objects_of_classes_of_numbers() -> None:
+    def function(x: Any, held: Any) -> Any:
+        return x * 2 if held > 2 else x * held, held
+
+    compiled, x = torch.compile(function), torch.ones(2)
+    for held in (Length(1.5), Length(0.0), Length(-0.0), Count(3), Length("nan"), 1.5, Length(1.5)):
+        (found, same), (wanted, _) = compiled(x, held), function(x, held)
+        assert same is held and repr(found.tolist()) == repr(wanted.tolist())
+
+
+class Odd(int):
+    def __index__(self) -> int:
+        return 1
+
+
+def test_conversions_that_a_native_class_does_come_first() -> None:
+    def function(x: Any, held: Any) -> Any:
+        return x * int(held) + float(held)
+
+    assert torch.compile(function)(torch.ones(2), Odd(5)).tolist() == [10, 10]

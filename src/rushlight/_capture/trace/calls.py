@@ -682,6 +682,8 @@ def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
         method = tracer.method_of(x, name)
         if method is not None:
             return special_methods.called(tracer, x, method, name, kind)
+        if kind is not str and type_attribute(type(x), name) is not ABSENT:
+            break  # a native one, which Python asks before the next
     if isinstance(x, (int, float, str, complex)) or (isinstance(x, BaseException) and not tracer.outside.is_outside(x)):
         return kind(x)
     raise Break(f"{kind.__name__}() of a {type(x).__name__}")

@@ -29,6 +29,7 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.trace import iterators, wrappers
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
+from rushlight._capture.trace.package_code import is_foreign_class
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor, was_changed
@@ -58,6 +59,10 @@ __all__ = [
 ABSENT: Any = types.SimpleNamespace(name="absent")
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, DType, Device)
+# How a user's object of a class of plain values gives one of exactly that class: a method, further arguments.
+_EXACT: dict[type, tuple[str, str]] = {
+    int: ("__pos__", ""), float: ("__pos__", ""), complex: ("__pos__", ""), str: ("__str__", ""), bytes: ("__getitem__", ", slice(None)"),
+}  # fmt: skip
 _SINGLE = (
     type, types.ModuleType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, property, staticmethod, classmethod,
@@ -72,7 +77,22 @@ _READ_NATIVELY = (list, tuple, dict, set, frozenset, deque, BaseException)
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
-    return isinstance(value, _PLAIN) or isinstance(value, (slice,))
+    return _is_plain_kind(cast("Any", type(value))) or isinstance(value, slice)
+
+
+@functools.cache
+def _is_plain_kind(kind: type) -> bool:
+    """Whether objects of a class are plain: a user's class of numbers or texts has attributes that change."""
+    return issubclass(kind, _PLAIN) and not (
+        in_python(kind) and is_foreign_class(kind) and not issubclass(kind, enum.Enum)
+    )
+
+
+def exact_value(value: Any) -> Any:
+    """The number or text of exactly a class of Python's that an object of a user's class of these is."""
+    base = next(each for each in type(value).__mro__ if each in _EXACT)
+    method = getattr(base, _EXACT[base][0])
+    return method(value, slice(None)) if base is bytes else method(value)
 
 
 def is_traced_array(value: Any) -> bool:
@@ -282,7 +302,7 @@ class Outside:
         """`wrap`, put off until somebody looks at the value."""
         if isinstance(value, types.CellType):
             return self.wrap(value, source)
-        if isinstance(value, _PLAIN):
+        if _is_plain_kind(cast("Any", type(value))):
             return Lazy(self, value, source)
         if self.repeats is not None:
             self.repeats.bar(source)
@@ -304,7 +324,7 @@ class Outside:
 
     def wrap(self, value: Any, source: Source) -> Any:
         """The traced stand-in for `value`, which comes from `source`."""
-        if isinstance(value, _PLAIN):
+        if _is_plain_kind(cast("Any", type(value))):
             if (type(value) is int or type(value) is float) and not source.is_constant:
                 return self._wrap_number(value, source)
             self.guard_plain(value, source)
@@ -413,6 +433,10 @@ class Outside:
             )
             return value
         self.reads.check(source, "type({}) is " + name(kind))
+        if isinstance(value, _PLAIN):
+            base = next(each for each in kind.__mro__ if each in _EXACT)
+            exact = self.reads.source(f"{name(base)}.{_EXACT[base][0]}({{}}{_EXACT[base][1]})", source)
+            self.guard_plain(exact_value(value), exact)
         if iterators.is_followed(value):
             found = iterators.given(self, self.followed, value, source)
             if found is not None:

@@ -57,6 +57,11 @@ def is_foreign(function: types.FunctionType) -> bool:
     return own_module(function.__globals__.get("__name__")).partition(".")[0] != PACKAGE
 
 
+def is_foreign_class(kind: type) -> bool:
+    """Whether a class is not of our package."""
+    return own_module(kind.__module__).partition(".")[0] != PACKAGE
+
+
 def function_of(attribute: Any) -> Any:
     """The function of a method of a class or a property; other attributes as they are."""
     held = getattr(attribute, "__func__", attribute)

@@ -31,6 +31,7 @@ from rushlight._capture.trace.outside import (
     Append,
     Instead,
     Lazy,
+    exact_value,
     has_end,
     is_getter,
     is_plain,
@@ -109,14 +110,14 @@ def _held(value: Any) -> Iterable[Any]:
 
 
 def _is_python(kind: type) -> bool:
-    """Whether objects of a class hold nothing but attributes and the items of a known container: classes in Python over
-    one of these.
+    """Whether objects of a class hold nothing but attributes, and the items or the value of a known class: classes in
+    Python over one of these.
     """
     if kind is types.SimpleNamespace:
         return True
     for each in kind.__mro__:
         if not in_python(each):
-            return each in (object, dict, OrderedDict, list, set, deque)
+            return each in (object, dict, OrderedDict, list, set, deque, int, float, complex, str, bytes)
         if any(
             isinstance(x, (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType))
             and x.__objclass__ is each
@@ -466,7 +467,10 @@ class Rebuild:
                 self.lines.append(f"{self.constant(base)}.{method}({name}, ({items}))")
         elif isinstance(value, BaseException):
             name = self.variable(f"{new}.__new__({new}, {', '.join(self.value(x) for x in value.args)})", value)
-        elif isinstance(value, (int, float, str, tuple, bytes)):
+        elif isinstance(value, (int, float, complex, str, bytes)):
+            exact = exact_value(value)
+            name = self.variable(f"{self.constant(type(exact))}.__new__({new}, {self.value(exact)})", value)
+        elif isinstance(value, tuple):
             raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}", value)  # type: ignore[union-attr]
         else:
             base = new if kind is types.SimpleNamespace else "object"
