@@ -127,7 +127,7 @@ def shown(value: Any) -> str:
     return "[" + ", ".join(map(shown, value)) + "]" if isinstance(value, list | tuple) else repr(value)
 
 
-def compare(info: Any, sample: Any, linked: bool, mode: bool) -> tuple[str, str]:
+def compare(info: Any, sample: Any, linked: bool, mode: bool = False) -> tuple[str, str]:
     """(kind of outcome, what differs); `mode`: ours is made of aten operators, under a dispatch mode that only calls them."""
     args, kwargs = [sample.input, *sample.args], dict(sample.kwargs)
     function = resolve(info.name)
