@@ -121,12 +121,25 @@ def filters(*shape: int, seed: int) -> Any:
     return randn(*shape, seed=seed) * 0.2
 
 
-W, V, SCALE = filters(8, 8, 3, 3, seed=1), filters(8, 8, 3, 3, seed=2), filters(8, seed=3) + 1
-DEPTHWISE, UP, HEAD = filters(8, 1, 3, 3, seed=4), filters(8, 6, 3, 3, seed=5), filters(10, 8, seed=6)
+W: Any = None
+V: Any = None
+SCALE: Any = None
+DEPTHWISE: Any = None
+UP: Any = None
+HEAD: Any = None
 
 
-def conv(x: Any, w: Any = W, **given: Any) -> Any:
-    return F.conv2d(x, w, None, padding=1, **given)
+@pytest.fixture(scope="module", autouse=True)
+def weights() -> None:
+    """Weights on the GPU, which a process that only collects the tests does not have."""
+    globals().update(
+        W=filters(8, 8, 3, 3, seed=1), V=filters(8, 8, 3, 3, seed=2), SCALE=filters(8, seed=3) + 1,
+        DEPTHWISE=filters(8, 1, 3, 3, seed=4), UP=filters(8, 6, 3, 3, seed=5), HEAD=filters(10, 8, seed=6),
+    )  # fmt: skip
+
+
+def conv(x: Any, w: Any = None, **given: Any) -> Any:
+    return F.conv2d(x, W if w is None else w, None, padding=1, **given)
 
 
 def norm(x: Any) -> Any:
