@@ -77,15 +77,18 @@ _READ_NATIVELY = (list, tuple, dict, set, frozenset, deque, BaseException)
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
-    return _is_plain_kind(cast("Any", type(value))) or isinstance(value, slice)
+    return _is_plain_value(value) or isinstance(value, slice)
+
+
+def _is_plain_value(value: Any) -> bool:
+    """Whether a number or text is plain, also a symbolic one, which only `isinstance` knows."""
+    return isinstance(value, _PLAIN) and not _has_attributes(cast("Any", type(value)))
 
 
 @functools.cache
-def _is_plain_kind(kind: type) -> bool:
-    """Whether objects of a class are plain: a user's class of numbers or texts has attributes that change."""
-    return issubclass(kind, _PLAIN) and not (
-        in_python(kind) and is_foreign_class(kind) and not issubclass(kind, enum.Enum)
-    )
+def _has_attributes(kind: type) -> bool:
+    """Whether a class is a user's own of numbers or texts, whose objects have attributes that change."""
+    return issubclass(kind, _PLAIN) and in_python(kind) and is_foreign_class(kind) and not issubclass(kind, enum.Enum)
 
 
 def exact_value(value: Any) -> Any:
@@ -302,7 +305,7 @@ class Outside:
         """`wrap`, put off until somebody looks at the value."""
         if isinstance(value, types.CellType):
             return self.wrap(value, source)
-        if _is_plain_kind(cast("Any", type(value))):
+        if _is_plain_value(value):
             return Lazy(self, value, source)
         if self.repeats is not None:
             self.repeats.bar(source)
@@ -324,7 +327,7 @@ class Outside:
 
     def wrap(self, value: Any, source: Source) -> Any:
         """The traced stand-in for `value`, which comes from `source`."""
-        if _is_plain_kind(cast("Any", type(value))):
+        if _is_plain_value(value):
             if (type(value) is int or type(value) is float) and not source.is_constant:
                 return self._wrap_number(value, source)
             self.guard_plain(value, source)
