@@ -344,7 +344,12 @@ class FakeTensorMode(TorchDispatchMode):
         return self.fake_tensor_converter.from_real_tensor(self, tensor, env, source, symbolic_context)
 
     def sized(self, shape: Any, strides: Any, dtype: Any, device: Any) -> Any:
-        """A fake tensor with sizes of the `ShapeEnv`."""
+        """A fake tensor with sizes of the `ShapeEnv`; row-major for None, which asks nothing of the sizes."""
+        if strides is None:
+            strides = [1]
+            for size in reversed(shape[1:]):
+                strides.insert(0, strides[0] * (max(size, 1) if type(size) is int else size))
+            strides = strides[: len(shape)]
         with _without_modes(), self.shape_env.read():
             meta = rushlight.empty_strided(shape, strides, dtype=dtype, device=META)
         return FakeTensor(self, meta, device)

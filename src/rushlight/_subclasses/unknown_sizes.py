@@ -85,10 +85,7 @@ def _unique(mode: Any, func: Any, given: Any) -> Any:
         whole = x.shape
     else:
         shape = [length if d == dim % x.dim() else n for d, n in enumerate(x.shape)]
-        strides: list[Any] = [1]
-        for n in reversed(shape[1:]):
-            strides.insert(0, strides[0] * n)
-        values, whole = mode.sized(shape, strides, x.dtype, x.device), (x.shape[dim],)
+        values, whole = mode.sized(shape, None, x.dtype, x.device), (x.shape[dim],)
     inverse: Any = _row(mode, x, 0, rushlight.int64)
     if given.get("return_inverse"):
         inverse = rushlight.empty(whole, dtype=rushlight.int64, device=x.device)
@@ -177,11 +174,7 @@ def mean_of_windows(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return None
     if x.dim() not in (len(sizes) + 1, len(sizes) + 2) or not x.is_floating_point() or not x.is_contiguous():
         return None
-    shape = [*x.shape[: -len(sizes)], *sizes]
-    strides: list[Any] = [1]
-    for n in reversed(shape[1:]):
-        strides.insert(0, strides[0] * n)
-    return mode.sized(shape, strides, x.dtype, x.device)
+    return mode.sized([*x.shape[: -len(sizes)], *sizes], None, x.dtype, x.device)
 
 
 _POOLINGS = {f"adaptive_avg_pool{n}d": n for n in (1, 2, 3)}

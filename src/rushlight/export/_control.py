@@ -189,12 +189,8 @@ class ControlFlowMode(ProxyTorchDispatchMode):
                 f"torch.cond: the branches give results of the shapes {tuple(one.shape)} and {tuple(two.shape)}, which must be equal here"
             )
         shape = [self._one_of(a, b) if d else a for a, b, d in zip(one.shape, two.shape, differ, strict=True)]
-        strides: list[Any] = [1]
-        for size in reversed(shape[1:]):
-            strides.insert(0, strides[0] * size)
-        return made.fake_mode.sized(shape, strides, one.dtype, one.device).requires_grad_(
-            made.requires_grad or other.requires_grad
-        )
+        joined = made.fake_mode.sized(shape, None, one.dtype, one.device)
+        return joined.requires_grad_(made.requires_grad or other.requires_grad)
 
     def _one_of(self, a: Any, b: Any) -> Any:
         """A size that is one of two."""

@@ -151,9 +151,7 @@ class _Rules(ControlFlowMode):
     whole = False  # whether composites stay that have no rule and cannot alias their arguments
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if (
-            func._opname == "_assert_scalar"
-        ):  # bounds are asserted again, of the sizes of this graph; others were copied
+        if func._opname == "_assert_scalar":  # bounds are asserted again, of this graph's sizes; others were copied
             if isinstance(args[0], Undecided):
                 args[0].require()
             return None

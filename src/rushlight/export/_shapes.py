@@ -35,9 +35,8 @@ class ExportShapeEnv(ShapeEnv):
     def __init__(self) -> None:
         super().__init__(duck_shape=False)
         self.replacements: dict[int, Terms] = {}  # atom -> what it equals
-        self.asserting: Callable[[Undecided], None] | None = (
-            None  # who is told of conditions on sizes that elements tell
-        )
+        # Told of conditions on sizes that elements tell.
+        self.asserting: Callable[[Undecided], None] | None = None
 
     # ***** equalities *****
 

@@ -535,7 +535,8 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
 def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
     """Another shape over the same storage, which grows (with undefined new elements) where it is too small.
 
-    A shape that is there already keeps its strides, unless `strides` of dense memory are asked for, and then it is no change.
+    A shape that is there already keeps its strides, unless `strides` of dense memory are asked for.  The version counts
+    only what changes the layout.
     """
     if x._rg and not STATE.word & INFERENCE:
         raise RuntimeError("cannot resize variables that require grad")

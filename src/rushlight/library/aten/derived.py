@@ -15,7 +15,7 @@ from rushlight.library.aten.functions import Opaque
 from rushlight.library.aten.tables import plain_forms
 from rushlight.library.aten.vjps import pulled
 
-__all__ = ["Call", "DerivedNode", "recorded"]
+__all__ = ["Call", "DerivedNode", "check_version", "recorded", "version_of"]
 
 _BACKWARD: dict[Any, Opaque] = {}
 
@@ -27,11 +27,21 @@ class Call:
 
     edges: list[int]  # which edges of a node the gradients are for
 
-    def __init__(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, op: Any, args: Sequence[Any], kwargs: dict[str, Any], inputs: Sequence[Any] | None = None
+    ) -> None:
+        """`inputs`: the tensors behind a node's edges, where these are not just those that want a gradient."""
         self.op, self.args, self.kwargs = op, list(args), dict(kwargs)
         leaves = self.leaves()
+        self.versions = [version_of(t) for t in leaves]
         self.places = [i for i, t in enumerate(leaves) if isinstance(t, rushlight.Tensor) and t.requires_grad]
-        self.versions = [_version(t) for t in leaves]
+        self.edges = list(range(len(self.places)))
+        if inputs is not None:
+            edges: dict[int, list[int]] = {}  # a tensor that is given twice has two
+            for edge, tensor in enumerate(inputs):
+                edges.setdefault(id(tensor), []).append(edge)
+            self.places = [i for i in self.places if id(leaves[i]) in edges]
+            self.edges = [edges[id(leaves[i])].pop(0) for i in self.places]
 
     def leaves(self) -> list[Any]:
         """The arguments, one after another."""
@@ -42,27 +52,26 @@ class Call:
         leaves = self.leaves()
         return [leaves[i] for i in self.places]
 
-    def places_among(self, tensors: Sequence[Any]) -> list[int]:
-        """Where the tensors that want a gradient stand among others; one that is given twice has two places."""
-        places: dict[int, list[int]] = {}
-        for place, tensor in enumerate(tensors):
-            places.setdefault(id(tensor), []).append(place)
-        return [places[id(t)].pop(0) for t in self.wanting()]
-
     def gradients(self, grads: Sequence[Any]) -> list[Any]:
         """The gradients of the tensors that want one."""
         for tensor, version in zip(self.leaves(), self.versions, strict=True):
-            if _version(tensor) != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {self.op}, is at version {tensor._version}; "
-                    f"expected version {version} instead."
-                )
+            check_version(tensor, version, self.op)
         return list(backward(self.op)(list(grads), self.args, self.kwargs, self.places))
 
 
-def _version(value: Any) -> int:
+def version_of(value: Any) -> int:
+    """How often a tensor has been changed in place; 0 for inference tensors and other values."""
     return value._version if isinstance(value, rushlight.Tensor) and not value.is_inference() else 0
+
+
+def check_version(tensor: Any, version: int, owner: Any) -> None:
+    """RuntimeError where a tensor that `owner` keeps for its derivative has been changed in place since."""
+    if version_of(tensor) != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {owner}, is at version {tensor._version}; "
+            f"expected version {version} instead."
+        )
 
 
 class DerivedNode(Node):

@@ -52,7 +52,7 @@ class Context:
         name.
         """
         for saved in self._saved.values():
-            saved.version = _version(saved.held)
+            saved.version = derived.version_of(saved.held)
 
     def spec(self, name: str) -> Any:
         """The layout and dtype of a tensor argument."""
@@ -80,10 +80,6 @@ class Context:
         return name in self.node.wants
 
 
-def _version(tensor: Any) -> int:
-    return 0 if isinstance(tensor, Packed) or tensor.is_inference() else tensor._version
-
-
 class _Saved:
     """A tensor kept for backward, through the hooks of `saved_tensors_hooks`; of a result, the detached tensor."""
 
@@ -91,7 +87,7 @@ class _Saved:
 
     def __init__(self, tensor: Any, is_result: bool, number: int = 0) -> None:
         self.is_result, self.number = is_result, number
-        self.version = _version(tensor)
+        self.version = derived.version_of(tensor)
         self.shown: Any = None
         hooks = STATE.saved_hooks if STATE.word & SAVED_HOOKS else ()
         self.held = packed(tensor, *hooks[-1]) if hooks else tensor
@@ -104,12 +100,8 @@ class _Saved:
     def get(self, node: Any) -> Any:
         held: Any = self.held
         tensor: Any = held.unpack(node) if isinstance(held, Packed) else held
-        if tensor is held and _version(tensor) != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {node.name()}, is at version {tensor._version}; "
-                f"expected version {self.version} instead."
-            )
+        if tensor is held:
+            derived.check_version(tensor, self.version, node.name())
         if self.is_result and self.shown is not None:
             tensor = self.shown
         if self.is_result and STATE.word & GRAD and not tensor.requires_grad:
@@ -225,7 +217,8 @@ def recorded(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
                 f"{op.form.name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
             )
     context = Context(op, values)
-    node = _start(op, values, rules, context)
+    inputs, wants = _inputs(values, rules)
+    node = _start(op, inputs, wants, rules, context) if wants else None
     if node is not None:
         _save(context, rules, values, node, target)
     made = redispatch(op, args, kwargs)
@@ -233,8 +226,7 @@ def recorded(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if node is None:
         return _relate(op, args, made, True)
     if target is None and _reads_constants(op, made, derivatives.names_read(rules, node.wants)):
-        node.whole = derived.Call(op, args, kwargs)
-        node.whole.edges = node.whole.places_among(_inputs(values, rules))
+        node.whole = derived.Call(op, args, kwargs, inputs)
     return _attach(op, args, made, node, context, rules, target)
 
 
@@ -252,12 +244,6 @@ def _reads_constants(op: Any, made: Any, read: set[str]) -> bool:
     )
 
 
-def _inputs(values: dict[str, Any], rules: Any) -> list[Any]:
-    """The tensors for which there are formulas, in the order of the node's edges."""
-    known = {name for names in rules for name in names}
-    return [t for name, tensors in _tensors(values).items() if name in known for t in tensors]
-
-
 def _flat(values: Any) -> Any:
     for value in values:
         if isinstance(value, (tuple, list)):
@@ -266,19 +252,21 @@ def _flat(values: Any) -> Any:
             yield value
 
 
-def _start(op: Any, values: dict[str, Any], rules: Any, context: Context) -> Any:
+def _inputs(values: dict[str, Any], rules: Any) -> tuple[list[Any], dict[str, list[int]]]:
+    """The tensors for which there are formulas, and by name the places of those that want a gradient among them."""
     known = {name for names in rules for name in names}
-    inputs, wants = _inputs(values, rules), dict[str, list[int]]()
-    count = 0
+    inputs: list[Any] = []
+    wants: dict[str, list[int]] = {}
     for name, tensors in _tensors(values).items():
         if name not in known:
             continue
-        places = range(count, count + len(tensors))
-        count += len(tensors)
         if any(t._rg for t in tensors):
-            wants[name] = list(places)
-    if not wants:
-        return None
+            wants[name] = list(range(len(inputs), len(inputs) + len(tensors)))
+        inputs += tensors
+    return inputs, wants
+
+
+def _start(op: Any, inputs: list[Any], wants: dict[str, list[int]], rules: Any, context: Context) -> Any:
     node = _node_class(derivatives.node_name(op))()
     node._start([edge_of(t) for t in inputs])
     node.rules, node.specs, node.wants, node.context = rules, [t._spec for t in inputs], wants, context

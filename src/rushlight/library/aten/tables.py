@@ -22,13 +22,15 @@ def _loaded() -> dict[str, dict[tuple[str, ...], Rule]]:
     return {name: dict(sorted(rules.items())) for name, rules in RULES.items()}
 
 
-@cache
 def rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
     """The formulas of an overload; those of the plain form for one in place.  {} where there is no gradient, None where
     nothing is known.
     """
-    if overload.form is None:
-        return None
+    return None if overload.form is None else _rules_of(overload)
+
+
+@cache
+def _rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
     table, name, kind = _loaded(), overload._opname, overload._overloadname
     names = [f"{name}.{kind}", name]
     if name.endswith("_") and not name.endswith("__"):
