@@ -15,6 +15,8 @@ import pytest
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._capture.trace import compile_function
+from rushlight._dynamo.utils import counters
 
 _BACKENDS = ("inductor", "eager")
 
@@ -343,3 +345,41 @@ def test_objects_whose_class_writes_attributes_natively() -> None:
     compiled = torch.compile(program)
     assert [compiled(torch.ones(1)).item() for _ in range(3)] == [4, 6, 8]
     assert (held.count, error.count) == (4, 4)  # type: ignore[attr-defined]
+
+
+class _Native(ctypes.Structure):
+    """What C declares a function of Python by: its name, code, kind of arguments and text."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("code", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("text", ctypes.c_char_p),
+    )
+
+
+_doubled = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)(lambda _, x: x * 2)
+_DECLARED = _Native(b"doubled", ctypes.cast(_doubled, ctypes.c_void_p).value, 8, None)
+
+
+def native_function(owner: Any) -> Any:
+    """A function of an extension whose `__self__` is an object that has no such method, as pybind11 makes them."""
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+    return make(ctypes.addressof(_DECLARED), owner, "extension")
+
+
+@pytest.mark.parametrize("owner", [object(), [1], {"a": 1}], ids=["object", "list", "dict"])
+def test_native_functions_that_their_owner_does_not_name_break_the_graph(owner: Any) -> None:
+    double = native_function(owner)
+
+    def go(x):
+        return double(x + 1) * 3, double
+
+    counters.clear()
+    compiled = compile_function(go)
+    for _ in range(2):
+        found, function = compiled(torch.ones(2))
+        assert found.tolist() == [12.0, 12.0] and function is double
+    assert dict(counters["graph_break"]) == {"calls the native function extension.doubled()": 1}
+    assert not counters["failures"] and counters["stats"]["unique_graphs"] == 2

@@ -48,6 +48,7 @@ from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
     Instead,
+    bound_to,
     is_getter,
     is_plain,
     is_traced_array,
@@ -753,8 +754,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    owner = getattr(function, "__self__", None)
-    if owner is None or isinstance(owner, types.ModuleType):
+    owner = bound_to(function)
+    if owner is None:
         handler = _HANDLERS.get(function)
         if handler is None:
             found = library.instead(tracer, function, args, kwargs)

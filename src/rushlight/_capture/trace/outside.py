@@ -46,6 +46,7 @@ __all__ = [
     "Shadow",
     "grad_condition",
     "autograd_facts",
+    "bound_to",
     "has_end",
     "has_users_metaclass",
     "is_getter",
@@ -410,7 +411,7 @@ class Outside:
         if isinstance(value, slice):
             self.reads.check(source, f"{{}} == {self.reads.constants.name(value)}")
             return value
-        if kind is types.BuiltinFunctionType and not isinstance(value.__self__, (types.ModuleType, type(None))):
+        if kind is types.BuiltinFunctionType and bound_to(value) is not None:
             return self._wrap_method(value, source)
         if isinstance(value, (*_SINGLE, enum.Enum)) or self.internal(value):
             self.reads.check(source, f"{{}} is {self.reads.constants.name(value)}")
@@ -685,6 +686,20 @@ class Instead:
         if returned is not None and not isinstance(self.value, type(None)):
             raise TypeError(f"__init__() should return None, not '{type(returned).__name__}'")
         return self.value
+
+
+def bound_to(function: Any) -> Any:
+    """The object whose method a native function is; None for functions of modules, and for those whose `__self__` does
+    not name them: the functions of an extension may keep a record of their signatures there.
+    """
+    owner = getattr(function, "__self__", None)
+    if owner is None or isinstance(owner, types.ModuleType):
+        return None
+    if type(function) is types.BuiltinFunctionType:
+        kinds = (type(owner), owner) if isinstance(owner, type) else (type(owner),)
+        if all(type_attribute(kind, function.__name__) is ABSENT for kind in kinds):
+            return None
+    return owner
 
 
 def type_attribute(kind: type, name: str) -> Any:

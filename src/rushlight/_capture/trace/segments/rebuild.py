@@ -31,6 +31,7 @@ from rushlight._capture.trace.outside import (
     Append,
     Instead,
     Lazy,
+    bound_to,
     exact_value,
     has_end,
     is_getter,
@@ -257,8 +258,8 @@ class Rebuild:
         if kind is types.CellType:
             return self.cell(value)
         if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
-            owner = value.__self__
-            if owner is None or isinstance(owner, types.ModuleType):
+            owner = bound_to(value)
+            if owner is None:
                 return self.constant(value)
             return f"{self.value(owner)}.{value.__name__}"
         if isinstance(value, Node):
