@@ -10,10 +10,13 @@ from tests.cuda.running import close, primitive
 
 import rushlight
 from rushlight._backends.cuda.conv.conv import convolution_steps
+from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.tiles import TileShape
+from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
+from rushlight._codegen.threads import lower
 from rushlight._prims import PRIMITIVES
 from rushlight._prims.samples import any_dtype
-from rushlight._types.dtype import BY_NAME
+from rushlight._types.dtype import BFLOAT16, BY_NAME
 
 TILE = TileShape(32, 16, 16, 4, 2)
 
@@ -61,6 +64,33 @@ def test_images(dtype: str, last: bool) -> None:
         close(found, PRIMITIVES["conv_windows"].reference(*arrays, **params))
 
 
+@pytest.mark.parametrize("way", range(3))
+def test_rows_of_images_that_are_neighbours_in_memory(way: int) -> None:
+    """The gradient by weights over channels-last images: rows go tap by tap, so that tiles are copied without gathering."""
+    arrays, params = case((24, 1, 4, 9, 9), (1, 16, 4, 9, 9), "float16", lo=(1, 1), size=(3, 3))
+    (found,) = primitive(
+        "conv_windows", arrays, params, orders={0: (2, 3, 4, 1, 0), 1: (2, 3, 4, 0, 1)}, build=ways()[way]
+    )
+    close(found, PRIMITIVES["conv_windows"].reference(*arrays, **params))
+
+
+def test_the_gradient_by_weights_copies_ahead_of_time() -> None:
+    x, w, out = (Memory(0) for _ in range(3))
+    call = ExternCall(
+        "conv_windows",
+        [
+            Operand(x, BFLOAT16, (128, 1, 32, 28, 28), (1, 0, 28 * 28 * 128, 28 * 128, 128)),
+            Operand(w, BFLOAT16, (1, 256, 32, 28, 28), (0, 1, 28 * 28 * 256, 28 * 256, 256)),
+        ],
+        [Operand(out, BFLOAT16, (128, 1, 256, 3, 3), (1, 0, 9 * 128, 3 * 128, 128))],
+        {"stride": (1, 1), "spread": (1, 1), "dilation": (1, 1), "lo": (1, 1), "size": (3, 3), "flip": False},
+    )
+    (step,) = convolution_steps(call)
+    assert isinstance(step, Launch)
+    kinds = [i.kind for i in lower(step.kernel, "sm_80").body.walk()]
+    assert {"copy_async", "mma"} <= set(kinds) and "load" not in kinds
+
+
 def test_a_long_inner_dim_is_cut() -> None:
     arrays, params = case((2, 1, 16, 33, 33), (1, 16, 16, 33, 33), "float32", lo=(1, 1), size=(3, 3))
     (found,) = primitive("conv_windows", arrays, params)
@@ -93,3 +123,23 @@ def test_compiled_layers_are_one_launch_and_have_the_bits_of_eager(dtype: str, g
         found = made(*given)
         assert rl.equal(found, expected) and found.stride() == expected.stride()
         assert str(rl.explain(made)(*given)).count("step ") == 1
+
+
+@pytest.mark.cuda
+def test_pointwise_work_behind_a_gradient_by_weights() -> None:
+    """Its epilogue finds the elements of rows that go tap by tap."""
+    rl.manual_seed(7)
+    x = rl.randn(3, 16, 6, 6).cuda().contiguous(memory_format=rl.channels_last)
+    ct = rl.randn(3, 24, 6, 6).cuda().contiguous(memory_format=rl.channels_last)
+    w = rl.randn(24, 16, 3, 3).cuda()
+
+    def stepped(x: Any, ct: Any, w: Any) -> Any:
+        made = rl.ops.aten.convolution_backward(
+            ct, x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False]
+        )
+        return w - 0.1 * made[1]
+
+    found, expected = rl.compile(stepped)(x, ct, w), stepped(x, ct, w)
+    assert rl.equal(found, expected)
+    rl.testing.assert_close(expected.cpu(), stepped(x.cpu(), ct.cpu(), w.cpu()), rtol=1e-4, atol=1e-4)
+    assert str(rl.explain(rl.compile(stepped))(x, ct, w)).count("step ") == 1

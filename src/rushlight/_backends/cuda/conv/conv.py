@@ -5,7 +5,15 @@ from __future__ import annotations
 from rushlight._backends.cpu.conv.prepare import fits_routine
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.conv.direct import direct_launch
-from rushlight._backends.cuda.conv.windows import Geometry, WindowsKernel, as_product, store_positions, with_bias
+from rushlight._backends.cuda.conv.windows import (
+    Geometry,
+    WindowsKernel,
+    as_product,
+    images_are_inner,
+    in_order,
+    store_positions,
+    with_bias,
+)
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, store_result
@@ -46,7 +54,11 @@ def convolution_steps(
     groups, rows, outs = product.out.shape
     tile = tile or choose_tile(x.dtype, sums, groups, rows, outs)
     splits = splits or count_splits(tile, groups, rows, outs, inner)
-    store = store_positions(out, bias, geometry.size) if epilogue is None else with_bias(epilogue, bias)
+    turned = images_are_inner(x)
+    if epilogue is None:
+        store = store_positions(out, bias, geometry.size, turned)
+    else:
+        store = in_order(with_bias(epilogue, bias), out, geometry.size, turned)
     if splits == 1:
         return [WindowsKernel(x, w, product, geometry, tile, 1, store).launch()]
     shape = (splits, groups, rows, outs)

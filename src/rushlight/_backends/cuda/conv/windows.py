@@ -1,6 +1,9 @@
 """`conv_windows` as a product of matrices that are never stored: rows are positions of all images, columns are
 channels of the result, and the inner dim goes over channels and taps.
 
+Rows are image by image, or position by position where images are neighbours in memory, as they are in the gradient by
+weights over channels-last images: there an image is a channel.
+
 Strides, dilations, paddings and the size of the kernel are constants of the kernel, the other sizes are parameters.
 """
 
@@ -16,9 +19,10 @@ from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
-__all__ = ["Geometry", "WindowsKernel", "as_product", "store_positions", "with_bias"]
+__all__ = ["Geometry", "WindowsKernel", "as_product", "images_are_inner", "in_order", "store_positions", "with_bias"]
 
 Ints = tuple[int, ...]
+_NEIGHBOURS = 16  # images side by side in memory, from which on a tile's rows are neighbours there
 
 
 class Geometry(NamedTuple):
@@ -65,21 +69,52 @@ def digits(b: TermBuilder, number: Term, sizes: Sequence[Any]) -> list[Term]:
     return [number, *reversed(found)]
 
 
+def images_are_inner(x: Operand) -> bool:
+    """Whether rows go position by position."""
+    return x.strides[0] == 1 and x.strides[2] != 1 and x.shape[0] >= _NEIGHBOURS
+
+
+class _Rows:
+    """The sizes of a result [N, G, O, *size] among the parameters of a kernel, by which a row is an image and a position."""
+
+    def __init__(self, arguments: Arguments, images: int, size: Ints, images_inner: bool, of: str = "") -> None:
+        self.arguments, self.images_inner = arguments, images_inner
+        self.images = arguments.integer(images, f"{of}images") if images_inner else 0
+        self.size = [arguments.integer(n, f"{of}size{d}") for d, n in enumerate(size)]
+
+    def split(self, b: TermBuilder, rows: Term) -> tuple[Term, list[Term]]:
+        """The image and the position."""
+        sizes = sizes_of(b, self.arguments, self.size)
+        if not self.images_inner:
+            image, *place = digits(b, rows, [0, *sizes])
+            return image, place
+        *place, image = digits(b, rows, [*sizes, *sizes_of(b, self.arguments, [self.images])])
+        return image, place
+
+    def in_order(self, b: TermBuilder, rows: Term) -> Term:
+        """The number of a row, if rows went image by image."""
+        number, place = self.split(b, rows)
+        for n, digit in zip(sizes_of(b, self.arguments, self.size), place, strict=True):
+            number = number * n + digit
+        return number
+
+
+def sizes_of(b: TermBuilder, arguments: Arguments, which: Sequence[int | tuple[int]]) -> list[Any]:
+    """Terms of parameters, and numbers."""
+    return [n[0] if isinstance(n, tuple) else arguments.term(b, n) for n in which]
+
+
 class _Sizes:
     """The sizes of a convolution among the parameters of a kernel."""
 
-    def __init__(self, arguments: Arguments, depth: int, space: Ints, size: Ints) -> None:
+    def __init__(self, arguments: Arguments, depth: int, space: Ints) -> None:
         self.arguments = arguments
         self.depth = arguments.integer(depth, "depth_of_group")
         self.space = [arguments.integer(n, f"space{d}") for d, n in enumerate(space)]
-        self.size = [arguments.integer(n, f"size{d}") for d, n in enumerate(size)]
-
-    def terms(self, b: TermBuilder, which: Sequence[int | tuple[int]]) -> list[Any]:
-        return [n[0] if isinstance(n, tuple) else self.arguments.term(b, n) for n in which]
 
     def tap(self, b: TermBuilder, inner: Term, geometry: Geometry, channels_inner: bool) -> tuple[Term, list[Term]]:
         """The channel and the place in the kernel of numbers along the inner dim."""
-        (depth,) = self.terms(b, [self.depth])
+        (depth,) = sizes_of(b, self.arguments, [self.depth])
         if channels_inner:
             channel, *taps = digits(b, inner, [0, depth])[::-1]
             return channel, digits(b, taps[0], geometry.kernel)
@@ -94,17 +129,18 @@ class _Images(Loads):
 
     def __init__(self, sizes: _Sizes, x: Operand, geometry: Geometry, channels_inner: bool) -> None:
         self.sizes, self.geometry, self.channels_inner = sizes, geometry, channels_inner
+        self.rows = _Rows(sizes.arguments, x.shape[0], geometry.size, images_are_inner(x))
         self.array = Array(sizes.arguments, x, "x")
 
     def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> Any:
-        image, *place = digits(b, outer, [0, *self.sizes.terms(b, self.sizes.size)])
+        image, place = self.rows.split(b, outer)
         g = self.geometry
         begins = [p * s - lo for p, s, lo in zip(place, g.stride, g.lo, strict=True)]
         return image, batch[0], begins
 
     def pointers(self, b: TermBuilder, base: Any, at: Term) -> tuple[Term, Term | None]:
         image, group, begins = base
-        g, space = self.geometry, self.sizes.terms(b, self.sizes.space)
+        g, space = self.geometry, sizes_of(b, self.sizes.arguments, self.sizes.space)
         channel, taps = self.sizes.tap(b, at, g, self.channels_inner)
         inside: Term | None = None
         indices = []
@@ -155,7 +191,7 @@ class WindowsKernel(ProductKernel):
     def declare_loads(self) -> tuple[Loads, Loads]:
         x, g = self.x, self.geometry
         channels_inner = x.strides[2] == 1 and x.shape[2] > 1
-        sizes = _Sizes(self.arguments, x.shape[2], x.shape[3:], g.size)
+        sizes = _Sizes(self.arguments, x.shape[2], x.shape[3:])
         return _Images(sizes, x, g, channels_inner), _Weights(sizes, self.w, g, channels_inner)
 
     def _name(self) -> str:
@@ -181,16 +217,33 @@ def with_bias(store: Epilogue, bias: Operand | None) -> Epilogue:
     return Epilogue(declare)
 
 
-def store_positions(out: Operand, bias: Operand | None, size: Ints) -> Epilogue:
+def in_order(store: Epilogue, out: Operand, size: Ints, images_inner: bool) -> Epilogue:
+    """An epilogue that is given rows image by image."""
+    if not images_inner:
+        return store
+
+    def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
+        rows, emit = _Rows(arguments, out.shape[0], size, images_inner, "out_"), store.declare(arguments)
+
+        def turned(b: TermBuilder, sums: Term, place: Place) -> None:
+            number = rows.in_order(b, place.rows)
+            if place.inside is not None:  # rows behind the end stay behind
+                number = b.where(place.rows < place.row_end, number, place.row_end)
+            emit(b, sums, place._replace(rows=number))
+
+        return turned
+
+    return Epilogue(declare)
+
+
+def store_positions(out: Operand, bias: Operand | None, size: Ints, images_inner: bool) -> Epilogue:
     """Sums plus a bias [G, O], into a result [N, G, O, *size]: rows are the positions of all images."""
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
-        array = Array(arguments, out, "out")
-        sizes = [arguments.integer(n, f"out_size{d}") for d, n in enumerate(size)]
+        array, rows = Array(arguments, out, "out"), _Rows(arguments, out.shape[0], size, images_inner, "out_")
 
         def emit(b: TermBuilder, sums: Term, place: Place) -> None:
-            known = [n[0] if isinstance(n, tuple) else arguments.term(b, n) for n in sizes]
-            image, *position = digits(b, place.rows, [0, *known])
+            image, position = rows.split(b, place.rows)
             array.pointer(b, image, *place.batch, place.columns, *position).store(sums, place.inside)
 
         return emit
