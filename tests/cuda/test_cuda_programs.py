@@ -111,14 +111,25 @@ def test_on_an_emulated_gpu(name, outcomes):
     assert outcomes[name] == ""
 
 
-def test_no_probability() -> None:
-    """A failed check of a kernel ends the context, so a process of its own."""
-    program = """
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("nn.functional.binary_cross_entropy(ones * 1.5, ones)", "all elements of input should be between 0 and 1"),
+        (
+            "fake_quantize_per_channel_affine(ones, ones, ones.int() * 300, 0, 0, 255)",
+            "`zero_point` must be between `quant_min` and `quant_max`",
+        ),
+    ],
+)
+def test_unfulfilled_requirement(call: str, text: str) -> None:
+    """A failed check of a kernel ends the context, so a process for each."""
+    program = f"""
+ones = torch.ones(2).cuda()
 try:
-    torch.nn.functional.binary_cross_entropy(torch.tensor([0.5, 1.5]).cuda(), torch.tensor([0.5, 1.0]).cuda()).cpu()
+    torch.{call}.cpu()
 except RuntimeError as error:
-    assert "elements of input should be between 0 and 1" in str(error), error
+    assert {text!r} in str(error), error
 else:
-    raise AssertionError("no probability was taken for one")
+    raise AssertionError("no error")
 """
     assert outcomes_of(PRELUDE, {"outside": program}) == {"outside": ""}

@@ -11,6 +11,7 @@ from typing import Any
 
 from rushlight._codegen.loops import Kernel, Section
 from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type
+from rushlight._prims.elementwise.requirements import REQUIREMENTS
 from rushlight._schedule.expressions import Buffer, Expr, Item
 from rushlight._schedule.indexing import Var
 from rushlight._types.dtype import DType
@@ -18,13 +19,8 @@ from rushlight._types.dtype import DType
 __all__ = ["FunctionEmitter", "Lanes", "Scope", "align_of", "element_type", "vector_name"]
 
 FIRST_SLOT = 8
-CHECKS = {
-    "zero_division": 3,
-    "input_outside_unit": 5,
-    "target_outside_unit": 7,
-    "zero_point_outside_unit": 8,
-    "range_outside_unit": 10,
-}  # codes of errors that the runtime raises
+# Codes of the errors that the runtime raises.
+CHECKS = {"zero_division": 3} | {name: requirement.code for name, requirement in REQUIREMENTS.items()}
 
 Value = Any  # Val | tuple[Val, Val]
 

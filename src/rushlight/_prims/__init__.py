@@ -10,7 +10,7 @@ from rushlight._prims.record import PRIMITIVES, Primitive, not_differentiable, p
 
 # The families, in the order of their dependencies.  Importing a family declares its primitives.
 from rushlight._prims.shapes import create  # isort: skip
-from rushlight._prims.elementwise import pointwise, arithmetic  # isort: skip
+from rushlight._prims.elementwise import pointwise, arithmetic, requirements  # isort: skip
 from rushlight._prims import stepwise  # isort: skip
 from rushlight._prims.elementwise import logic, complexes  # isort: skip
 from rushlight._prims.linalg import contraction, diagonal  # isort: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 from rushlight._codegen.blocks import Value
 from rushlight._codegen.grid.signature import Signature, part_of
+from rushlight._prims.elementwise.requirements import REQUIREMENTS
 from rushlight._schedule.expressions import Expr, Store
 from rushlight._schedule.indexing import Data, Div, Ix, Var
 from rushlight._schedule.inline import RUNTIME_ERROR
@@ -236,16 +237,11 @@ class Elements:
         args = []
         for a in e.args:  # a comprehension would add a Python frame to each step of a long chain
             args.append(self.x(a))
-        if prim == "within_unit":
-            return self._within_unit(args[0], **given)
+        if prim == "require":
+            x, holds = self.together(*args)
+            self._require(holds, self.mask(holds.shape), REQUIREMENTS[given["requirement"]].text)
+            return x
         return self.apply(prim, *args, **given)
-
-    def _within_unit(self, x: Value, argument: str) -> Value:
-        """x, which must lie in [0, 1]."""
-        zero, one = (self.signature.constant(n, x.dtype) for n in (0, 1))
-        inside = self.apply("bitwise_and", self.apply("le", zero, x), self.apply("le", x, one))
-        self._require(inside, self.mask(x.shape), f"all elements of {argument} should be between 0 and 1")
-        return x
 
     def _argument(self, e: Expr) -> Value:
         word = self.words[e.value]

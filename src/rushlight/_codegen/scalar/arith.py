@@ -142,14 +142,6 @@ def _fmod_text(like: Val, name: str) -> str:
     return _FMOD.format(vt=vt, name=name, calls=calls, mask=em.vt("i1"), test=test, every=every)
 
 
-def within_unit(x: Val, argument: str) -> Val:
-    """x, with a check that it lies in [0, 1] and is no NaN."""
-    em = x.em
-    inside = x.ge(em.const(x.type, 0.0)) & x.le(em.const(x.type, 1.0))
-    em.checks.append(Check(f"{argument}_outside_unit", ~inside, em.width))
-    return x
-
-
 # ***** integers *****
 
 
@@ -283,7 +275,6 @@ def shift_right(x: Val, y: Val, signed: bool) -> Val:
 # ***** tables *****
 
 FLOAT_UNARY = {
-    "within_unit": within_unit,
     "neg": lambda x: -x, "abs": lambda x: x.abs(), "sign": float_sign, "signbit": float_signbit, "sqrt": sqrt, "rsqrt": rsqrt,
     "floor": _rounding("llvm.floor"), "ceil": _rounding("llvm.ceil"), "trunc": _rounding("llvm.trunc"),
     "round": round_even,

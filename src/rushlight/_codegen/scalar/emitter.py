@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .convert import bfloat16_part, bitcast, convert
 from .lowerings import BINARY, BOOL_BINARY, BOOL_UNARY, COMPLEX_BINARY, COMPLEX_UNARY, INT_BINARY, INT_UNARY, UNARY
-from .writer import Pairs, Val, Writer, lane_mask
+from .writer import Check, Pairs, Val, Writer, lane_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +47,8 @@ class Emitter(Writer):
             return special(args, in_dtypes, out_dtype)
         if prim == "full":
             return self.number((params or {})["value"], out_dtype)
+        if prim == "require":
+            return _require(args, (params or {})["requirement"])
         dtype = in_dtypes[0]
         if dtype.wide is not dtype and prim in _THROUGH_WIDE[dtype.kind]:
             return _through_wide(self, prim, args, in_dtypes, out_dtype, params)
@@ -136,6 +138,13 @@ def _select(args: Sequence[Value], in_dtypes: Sequence[DType], out_dtype: DType)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return cond.em.select(cond, a[0], b[0]), cond.em.select(cond, a[1], b[1])
     return cond.em.select(cond, a, b)  # type: ignore[arg-type]
+
+
+def _require(args: Sequence[Value], requirement: str) -> Value:
+    x, holds = args
+    assert isinstance(holds, Val)
+    holds.em.checks.append(Check(requirement, ~holds, holds.em.width))
+    return x
 
 
 # primitives that are the same for every dtype, or mix dtypes: (args, in_dtypes, out_dtype) -> value

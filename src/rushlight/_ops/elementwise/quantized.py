@@ -99,8 +99,8 @@ def _checked(zero_point: Any, quant_min: int, quant_max: int) -> Any:
     """Zero points as they are; RuntimeError in the call where a whole one is out of range.  PyTorch takes any fraction."""
     if zero_point.dtype.is_floating_point:
         return zero_point
-    outside = build.convert((zero_point < quant_min) | (zero_point > quant_max), FLOAT32) * 2.0
-    return build.convert(zero_point, FLOAT32) + prim.within_unit(outside, argument="zero_point")
+    fits = (zero_point >= quant_min) & (zero_point <= quant_max)
+    return prim.require(build.convert(zero_point, FLOAT32), fits, requirement="zero point is in range")
 
 
 @operator("fake_quantize_per_channel_affine(Tensor input, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> Tensor",

@@ -469,7 +469,7 @@ def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, re
     """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs and targets
     outside of [0, 1]."""
     _bce_shapes(x, target)
-    x, target = prim.within_unit(x, argument="input"), prim.within_unit(target, argument="target")
+    x, target = _probabilities(x, "input is a probability"), _probabilities(target, "target is a probability")
     yes = prim.maximum(prim.log(x), build.full_like(x, -100.0))
     no = prim.maximum(prim.log1p(-x), build.full_like(x, -100.0))
     loss = (target - 1.0) * no - target * yes
@@ -478,6 +478,11 @@ def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, re
         loss if weight is None else loss * build.convert(weight, loss.dtype),
         reduction_of(size_average, reduce, reduction),
     )
+
+
+def _probabilities(x: Any, requirement: str) -> Any:
+    """x, which must lie in [0, 1]."""
+    return prim.require(x, (x >= 0.0) & (x <= 1.0), requirement=requirement)
 
 
 def _fits(weight: Any, x: Any) -> None:

@@ -107,8 +107,7 @@ def _fitting(x: Any, reduce_range: bool) -> tuple[Any, Any]:
     """Scale and zero point (float32, 0-dim) of uint8 for all numbers of `x`, 0 among them, as `quantize_per_tensor_dynamic`."""
     dims = tuple(range(len(x.shape)))
     low, high = (build.convert(f(x, dims=dims), FLOAT64) for f in (prim.amin, prim.amax))
-    unordered = 2.0 - 2.0 * build.convert(low <= high, FLOAT64)  # of NaN alone
-    low = low + prim.within_unit(unordered, argument="range")
+    low = prim.require(low, low <= high, requirement="range is ordered")  # fails for NaN alone
     low, high = build.select(low < 0.0, low, 0.0), build.select(high > 0.0, high, 0.0)
     most = 127.0 if reduce_range else 255.0
     scale = build.convert(build.convert((high - low) / most, FLOAT32), FLOAT64)

@@ -12,7 +12,7 @@ from rushlight._base.lazy import numpy as np
 from rushlight._prims import build, numbers
 from rushlight._prims.families import pointwise, require
 from rushlight._prims.record import Aval, Primitive, Rule, not_differentiable, prim
-from rushlight._prims.samples import Samples, pointwise_samples
+from rushlight._prims.samples import pointwise_samples
 from rushlight._types.dtype import BOOL
 
 __all__ = ["trigamma"]
@@ -111,32 +111,6 @@ _real(
 )
 _real("erfc", "1 - erf(x), without cancellation.", numbers.wide(numbers.erfc),
       lambda t, c, out, x: t * (prim.exp(-(x * x)) * -TWO_OVER_SQRT_PI))  # fmt: skip
-
-
-_OUTSIDE = {  # argument -> the error's text
-    "input": "all elements of input should be between 0 and 1",
-    "target": "all elements of target should be between 0 and 1",
-    "zero_point": "`zero_point` must be between `quant_min` and `quant_max`.",
-    "range": "In ChooseQuantizationParams, min should be less than or equal to max",
-}
-
-
-def _within_unit(x: Any, argument: str) -> Any:
-    if not ((x >= 0) & (x <= 1)).all():
-        raise RuntimeError(_OUTSIDE[argument])
-    return x
-
-
-def _units() -> Samples:
-    for argument in _OUTSIDE:
-        for xs, _ in pointwise_samples(("float32", "float64"), low=0.0, high=1.0)():
-            yield xs, {"argument": argument}
-
-
-pointwise(
-    "within_unit", "x, which must lie in [0, 1]; RuntimeError with the text of `argument` when it does not, or is NaN.", kinds="f",
-    reference=_within_unit, samples=_units, rules=[lambda t, c, out, x, argument: t], params=("argument",),
-)  # fmt: skip
 _real("erfinv", "Inverse of the error function.", numbers.wide(numbers.erfinv),
       lambda t, c, out, x: t * (prim.exp(prim.erfinv(x) * prim.erfinv(x)) * (1.0 / TWO_OVER_SQRT_PI)), -0.95, 0.95)  # fmt: skip
 _real("lgamma", "log |gamma(x)|.", numbers.wide(numbers.lgamma), lambda t, c, out, x: t * prim.digamma(x), 0.1, 4.0)

@@ -18,14 +18,11 @@ from rushlight._backends.cpu.runtime.stub_native import (
     F_SIZE,
     F_VALUE,
     MOVED,
-    NOT_PROBABILITIES,
-    NOT_RANGE,
-    NOT_TARGETS,
-    NOT_ZERO_POINTS,
     OUT_OF_BOUNDS,
     OUT_OF_RANGE,
     UNKNOWN_FAILURE,
     rl_fail,
+    unfulfilled,
 )
 from rushlight._backends.cpu.runtime.threads_native import (
     LONGEST_QUANTUM,
@@ -314,17 +311,9 @@ def failure(bufs, status, message, size):
         return DIVISION
     if code == 4:
         return told(MEMORY, message, size)
-    if code == 5:
-        snprintf(message, size, "%s", NOT_PROBABILITIES)
-        return VALUE
-    if code == 7:
-        snprintf(message, size, "%s", NOT_TARGETS)
-        return VALUE
-    if code == 8:
-        snprintf(message, size, "%s", NOT_ZERO_POINTS)
-        return VALUE
-    if code == 10:
-        snprintf(message, size, "%s", NOT_RANGE)
+    text = unfulfilled(code)
+    if text is not None:
+        snprintf(message, size, "%s", text)
         return VALUE
     snprintf(message, size, UNKNOWN_FAILURE, status, code, value)
     return KERNEL

@@ -7,6 +7,8 @@ lowest piece is kept, and becomes a Python exception once all threads are done.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rushlight._backends.cpu.runtime.pool_native import block_alloc, block_free
 from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
 from rushlight._host.arguments_native import H_FN, H_WORDS, rl_count_error, word
@@ -28,12 +30,13 @@ from rushlight._host.python_native import (
     malloc,
 )
 from rushlight._host.storage_native import S_PTR, storage_new
-from rushlight._native import atomic_cas, atomic_store, call_ptr, i64, native, pause, stack, unlikely
+from rushlight._native import NativeFunction, atomic_cas, atomic_store, call_ptr, i64, native, pause, stack, unlikely
+from rushlight._prims.elementwise.requirements import REQUIREMENTS, Requirement
 from rushlight._types.layout import BELOW_ALL
 
 __all__ = [
-    "BY_ZERO", "F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "MOVED", "NOT_PROBABILITIES", "NOT_RANGE", "NOT_TARGETS", "NOT_ZERO_POINTS", "OF_PYTHON", "OUT_OF_BOUNDS", "OUT_OF_RANGE",
-    "UNKNOWN_FAILURE", "kernel_stub", "launch", "rl_fail", "rl_raise",
+    "BY_ZERO", "F_CODE", "F_DIM", "F_SIZE", "F_VALUE", "MOVED", "OF_PYTHON", "OUT_OF_BOUNDS", "OUT_OF_RANGE", "UNKNOWN_FAILURE", "kernel_stub",
+    "launch", "rl_fail", "rl_raise", "unfulfilled",
 ]  # fmt: skip
 
 # words before bufs, of which the host keeps HEADER free
@@ -43,10 +46,6 @@ OF_PYTHON = 9  # the code of a failure whose exception is set
 # what failures say, also in programs without Python
 OUT_OF_BOUNDS = "index %lld is out of bounds for dimension %lld with size %lld"
 OUT_OF_RANGE, BY_ZERO = "index out of range in self", "ZeroDivisionError"
-NOT_PROBABILITIES = "all elements of input should be between 0 and 1"
-NOT_TARGETS = "all elements of target should be between 0 and 1"
-NOT_RANGE = "In ChooseQuantizationParams, min should be less than or equal to max"
-NOT_ZERO_POINTS = "`zero_point` must be between `quant_min` and `quant_max`."
 UNKNOWN_FAILURE = "a kernel failed with status %d, code %lld, value %lld"
 STACK_WORDS = 56  # calls with more words than this use malloc
 
@@ -69,6 +68,30 @@ def rl_fail(bufs, piece, code, value, dim, size):
     return 1
 
 
+def _make_unfulfilled(requirements: Sequence[Requirement]) -> NativeFunction:
+    """The function from a code to the text of its requirement; from other codes to null."""
+    if not requirements:
+
+        @native("ptr(i64)", name="unfulfilled_none", inline=True)
+        def none(code):
+            return None
+
+        return none
+    CODE, TEXT = requirements[0]
+    others = _make_unfulfilled(requirements[1:])
+
+    @native("ptr(i64)", name=f"unfulfilled_{CODE}", inline=True)
+    def found(code):
+        if code == CODE:
+            return TEXT
+        return others(code)
+
+    return found
+
+
+unfulfilled = _make_unfulfilled(list(REQUIREMENTS.values()))
+
+
 @native("ptr(ptr, i32)")
 def rl_raise(bufs, status):
     """Set the exception for the failure noted before `bufs`; returns null."""
@@ -86,16 +109,11 @@ def rl_raise(bufs, status):
         return PyErr_Format(PyExc_RuntimeError.ptr[0], BY_ZERO)
     if code == 4:
         return PyErr_NoMemory()
-    if code == 5:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_PROBABILITIES)
     if code == OF_PYTHON:
         return None
-    if code == 7:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_TARGETS)
-    if code == 8:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_ZERO_POINTS)
-    if code == 10:
-        return PyErr_Format(PyExc_RuntimeError.ptr[0], NOT_RANGE)
+    text = unfulfilled(code)
+    if text is not None:
+        return PyErr_Format(PyExc_RuntimeError.ptr[0], "%s", text)
     return PyErr_Format(PyExc_RuntimeError.ptr[0], UNKNOWN_FAILURE, status, code, value)
 
 
