@@ -397,3 +397,39 @@ def test_differences_are_taken_in_the_dtype_of_the_result(kinds: tuple[str, str]
     dense = found if found.layout is torch.strided else found.to_dense()
     assert dense.dtype is torch.result_type(*map(torch.tensor, values))
     assert dense.tolist() == (values[0].astype(float) - 2 * values[1].astype(float)).tolist()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, out: torch.sin(s, out=out), lambda s, out: torch.add(s, s, out=out), lambda s, out: torch.square(s, out=out),
+        lambda s, out: torch.true_divide(s, 2, out=out), lambda s, out: torch.cat([s, s], out=out), lambda s, out: torch.stack([s, s], out=out),
+        lambda s, out: torch.index_select(s, 0, torch.tensor([1]), out=out),
+    ],
+)  # fmt: skip
+def test_out_is_written_and_keeps_its_dtype(call: Any) -> None:
+    s = torch.tensor([0.0, 0.5]).to_sparse()
+    wide = torch.zeros(2, dtype=torch.float64).to_sparse()
+    assert call(s, wide) is wide and wide.dtype is torch.float64
+    assert (wide.to_dense() == call(s, torch.zeros(2).to_sparse()).to_dense()).all() and wide.to_dense().any()
+    whole = torch.zeros(2, dtype=torch.int64).to_sparse()
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        call(s, whole)
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        call(s.requires_grad_(), wide)
+
+
+def test_products_write_out_of_their_dtype_only() -> None:
+    a, b = torch.eye(2).to_sparse(), torch.ones(2, 2)
+    out = torch.zeros(2, 2)
+    assert torch.matmul(a, b, out=out) is out and (out == 1).all()
+    for wrong in (torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, 2, dtype=torch.int64)):
+        with pytest.raises(RuntimeError, match="dtype"):
+            torch.mm(a, b, out=wrong)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.add(b, a, out=torch.zeros(2, 2, dtype=torch.int64))
+
+
+def test_true_divide_is_div() -> None:
+    s = torch.tensor([0, 3]).to_sparse()
+    assert torch.true_divide(s, 2).to_dense().tolist() == [0.0, 1.5] == s.true_divide(2).to_dense().tolist()

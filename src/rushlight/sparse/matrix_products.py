@@ -34,8 +34,8 @@ from rushlight.sparse.tensors import (
     SparseTensor,
     backend_of,
     bare,
+    into_out,
     make_coo,
-    take_parts,
 )
 
 CSR = SPARSE_LAYOUTS["sparse_csr"]
@@ -171,12 +171,10 @@ def _(function: Any, input: Any, mat2: Any, *, out: Any = None) -> Any:
 
 
 def _into(made: Any, out: Any) -> Any:
-    if out is None:
-        return made
-    if is_sparse(made):
-        take_parts(out, made)
-        return out
-    return out.resize_(made.shape).copy_(made)
+    """Into `out=`; products do not cast."""
+    if out is not None and made.dtype is not out.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {made.dtype}, but got {out.dtype} instead")
+    return into_out(made, out)
 
 
 @SparseKind.implements("mv")
@@ -195,6 +193,10 @@ def _(function: Any, input: Any, vec: Any, *, out: Any = None) -> Any:
 @SparseKind.implements("matmul")
 def matmul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     """`@` by the numbers of dims, as for strided tensors."""
+    return _into(_matmul(input, other), out)
+
+
+def _matmul(input: Any, other: Any) -> Any:
     dims = (input.dim(), other.dim())
     if dims == (2, 1):
         return rushlight.mv(input, other)

@@ -20,6 +20,7 @@ from rushlight.sparse.tensors import (
     adopt,
     backend_of,
     bare,
+    into_out,
     make_compressed,
     make_coo,
 )
@@ -269,7 +270,9 @@ def _(function: Any, input: Any, dim: int, index: Tensor, *, out: Any = None) ->
     x, n = coalesce(input), input._where.size(0)
     shape = [index.numel() if d == dim else s for d, s in enumerate(x.shape)]
     if dim >= n:
-        return _by_values(bare(x), values_of(x).index_select(dim - n + 1, index), shape, "IndexSelectBackward0")
+        return into_out(
+            _by_values(bare(x), values_of(x).index_select(dim - n + 1, index), shape, "IndexSelectBackward0"), out
+        )
     order = index.argsort(stable=True)
     ranked, line = index[order].contiguous(), x._where[dim].contiguous()
     first = rushlight.searchsorted(ranked, line)
@@ -280,7 +283,7 @@ def _(function: Any, input: Any, dim: int, index: Tensor, *, out: Any = None) ->
     kept, place = kept[by_place], place[by_place]
     where = x._where[:, kept]
     where = rushlight.stack([place if d == dim else where[d] for d in range(n)])
-    return _chosen(x, kept, where, shape, False, "IndexSelectBackward0")
+    return into_out(_chosen(x, kept, where, shape, False, "IndexSelectBackward0"), out)
 
 
 @SparseTensor.implements("narrow_copy")
@@ -292,11 +295,13 @@ def _(function: Any, input: Any, dim: int, start: int, length: int, *, out: Any 
     x, n = coalesce(input), input._where.size(0)
     shape = [length if d == dim else s for d, s in enumerate(x.shape)]
     if dim >= n:
-        return _by_values(bare(x), values_of(x).narrow(dim - n + 1, start, length), shape, "NarrowCopyBackward0")
+        return into_out(
+            _by_values(bare(x), values_of(x).narrow(dim - n + 1, start, length), shape, "NarrowCopyBackward0"), out
+        )
     line = x._where[dim]
     kept = ((line >= start) & (line < start + length)).nonzero().reshape(-1)
     where = rushlight.stack([x._where[d][kept] - (start if d == dim else 0) for d in range(n)])
-    return _chosen(x, kept, where, shape, True, "NarrowCopyBackward0")
+    return into_out(_chosen(x, kept, where, shape, True, "NarrowCopyBackward0"), out)
 
 
 @SparseKind.implements("unbind")
@@ -390,7 +395,7 @@ def cat(function: Any, tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
             start, offset = start + count, offset + pattern.shape[dim]
         return found
 
-    return record("CatBackward0", given, joined, rule)
+    return into_out(record("CatBackward0", given, joined, rule), out)
 
 
 def _joined(given: list[Any], dim: int, n: int) -> Any:
@@ -419,17 +424,17 @@ def _(function: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 @SparseTensor.implements("vstack", "row_stack")
 def _(function: Any, tensors: Any, *, out: Any = None) -> Any:
-    return cat(None, [t.unsqueeze(0) if t.dim() == 1 else t for t in tensors], 0)
+    return cat(None, [t.unsqueeze(0) if t.dim() == 1 else t for t in tensors], 0, out=out)
 
 
 @SparseTensor.implements("hstack")
 def _(function: Any, tensors: Any, *, out: Any = None) -> Any:
-    return cat(None, tensors, 0 if tensors[0].dim() == 1 else 1)
+    return cat(None, tensors, 0 if tensors[0].dim() == 1 else 1, out=out)
 
 
 @SparseTensor.implements("stack")
 def _(function: Any, tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
-    return cat(None, [t.unsqueeze(dim) for t in tensors], dim)
+    return cat(None, [t.unsqueeze(dim) for t in tensors], dim, out=out)
 
 
 @SparseTensor.implements("unsqueeze")

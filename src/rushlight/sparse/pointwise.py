@@ -33,8 +33,9 @@ from rushlight.sparse.tensors import (
     adopt,
     backend_of,
     bare,
+    into_out,
     make_coo,
-    take_parts,
+    same_dtype,
 )
 
 __all__: list[str] = []
@@ -71,40 +72,18 @@ def _node(name: str) -> str:
     return node if isinstance(node, str) else "".join(p.capitalize() for p in name.split("_")) + "Backward0"
 
 
-def _finish(made: Any, out: Any) -> Any:
-    """Into `out=`, which must be sparse too."""
-    if out is None:
-        return made
-    if type(out) is not type(made):
-        raise RuntimeError(f"expected out= to be a {WORDS[made.layout.name]} tensor, got {WORDS[out.layout.name]}")
-    take_parts(out, made)
-    return out
-
-
 def _unary(name: str) -> None:
     @SparseKind.implements(name)
     def apply(function: Any, input: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         plain = function_of(name)
-        return _finish(elementwise(name, input, lambda v: plain(v, *args, **kwargs), _node(name)), out)
+        return into_out(elementwise(name, input, lambda v: plain(v, *args, **kwargs), _node(name)), out)
 
     @SparseKind.implements(name + "_")
     def change(function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
         if type(input) is SparseTensor and not input._sorted and name not in LINEAR:
             raise RuntimeError(f"{name}_ requires coalesced input")
         made = apply(None, input, *args, **kwargs)
-        return adopt(input, _same_dtype(made, input))
-
-
-def _same_dtype(made: Any, x: Any) -> Any:
-    if made.dtype is x.dtype:
-        return made
-    if not rushlight.can_cast(made.dtype, x.dtype):
-        raise RuntimeError(f"result type {_cpp(made)} can't be cast to the desired output type {_cpp(x)}")
-    return made.to(x.dtype)
-
-
-def _cpp(x: Any) -> str:
-    return str(x._held.type()).removeprefix("torch.").removesuffix("Tensor")
+        return adopt(input, same_dtype(made, input))
 
 
 for _name in KEEPING_ZERO:
@@ -152,8 +131,8 @@ def call_of(function: Any) -> str:
 
 
 @SparseTensor.implements("square")
-def _(function: Any, input: Any) -> Any:
-    return _power(input, 2)
+def _(function: Any, input: Any, *, out: Any = None) -> Any:
+    return into_out(_power(input, 2), out)
 
 
 @SparseKind.implements("threshold_backward")
@@ -271,15 +250,15 @@ def add(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = Non
     """Sparse + sparse, or strided + sparse; compressed + strided too."""
     a, b = _as_operand(input), _as_operand(other)
     if is_sparse(a) and is_sparse(b):
-        return _finish(_add_sparse(a, b, alpha), out)
+        return into_out(_add_sparse(a, b, alpha), out)
     if is_sparse(a):
         if type(a) is SparseTensor:
             raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
-        return _add_to_dense(_scaled(b.to(rushlight.result_type(a._held, b)), alpha), a, 1, False)
+        made = _add_to_dense(_scaled(b.to(rushlight.result_type(a._held, b)), alpha), a, 1, False)
+        return into_out(made, out)
     if not isinstance(input, Tensor):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
-    made = _add_to_dense(a, b, alpha, False)
-    return made if out is None else out.copy_(made)
+    return into_out(_add_to_dense(a, b, alpha, False), out)
 
 
 @SparseKind.implements("add_")
@@ -290,7 +269,7 @@ def _add_(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
         if type(input) is CompressedTensor:
             raise RuntimeError(f"Sparse {input.layout.name[7:].upper()} tensors do not have is_contiguous")
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
-    return adopt(input, _same_dtype(_add_sparse(input, other, alpha), input))
+    return adopt(input, same_dtype(_add_sparse(input, other, alpha), input))
 
 
 @SparseTensor.implements("sub")
@@ -453,7 +432,7 @@ def _same_places(a: Any, b: Any) -> bool:
 
 @SparseKind.implements("mul")
 def _mul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
-    return _finish(_multiply(input, other), out)
+    return into_out(_multiply(input, other), out)
 
 
 @SparseKind.implements("mul_")
@@ -462,7 +441,7 @@ def _(function: Any, input: Any, other: Any) -> Any:
         if type(other) is CompressedTensor:
             raise RuntimeError("Expected result Tensor to be of format CSR")
         return input.mul_(to_dense(other))
-    return adopt(input, _same_dtype(_multiply(input, other), input))
+    return adopt(input, same_dtype(_multiply(input, other), input))
 
 
 # ***** quotients and powers *****
@@ -478,18 +457,19 @@ def _divide(name: str, word: str) -> None:
         options = {} if rounding_mode is None else {"rounding_mode": rounding_mode}
         if name == "div" and rounding_mode is None:
             if isinstance(other, Tensor) and other._rg:
-                return _finish(_multiply(input, other.reciprocal()), out)
-            return _finish(_scale(input, other, rushlight.div, "DivBackward0"), out)
+                return into_out(_multiply(input, other.reciprocal()), out)
+            return into_out(_scale(input, other, rushlight.div, "DivBackward0"), out)
         factor = other.detach() if isinstance(other, Tensor) else other
         whole = input.to(rushlight.int64) if input.dtype is rushlight.bool else input
-        return _finish(elementwise(name, whole, lambda v: plain(v, factor, **options), "DivBackward1"), out)
+        return into_out(elementwise(name, whole, lambda v: plain(v, factor, **options), "DivBackward1"), out)
 
     def change(function: Any, input: Any, other: Any, *, rounding_mode: Any = None) -> Any:
         made = apply(None, input, other, rounding_mode=rounding_mode)
-        return adopt(input, _same_dtype(made, input))
+        return adopt(input, same_dtype(made, input))
 
-    SparseTensor.implements(name)(apply)
-    SparseTensor.implements(name + "_")(change)
+    for each in (name, "true_divide") if name == "div" else (name,):
+        SparseTensor.implements(each)(apply)
+        SparseTensor.implements(each + "_")(change)
 
 
 _divide("div", "division")
@@ -514,9 +494,10 @@ def _(function: Any, input: Any, exponent: Any, *, out: Any = None) -> Any:
         raise NotImplementedError(
             f"Could not run 'aten::pow.Scalar' with arguments from the '{backend_of(exponent)}' backend."
         )
-    return _finish(_power(input, exponent), out)
+    return into_out(_power(input, exponent), out)
 
 
 @SparseTensor.implements("float_power")
-def _(function: Any, input: Any, exponent: Any) -> Any:
-    return _power(input.to(rushlight.complex128 if input.is_complex() else rushlight.float64), exponent)
+def _(function: Any, input: Any, exponent: Any, *, out: Any = None) -> Any:
+    wide = input.to(rushlight.complex128 if input.is_complex() else rushlight.float64)
+    return into_out(_power(wide, exponent), out)

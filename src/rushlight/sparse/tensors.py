@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from rushlight import SPARSE_LAYOUTS, Tensor, is_grad_enabled
+from rushlight import SPARSE_LAYOUTS, Tensor, can_cast, is_grad_enabled
 from rushlight import layout as Layout
 from rushlight._interface.kinds import Kind, form_there, make_kind
 from rushlight._interface.tensors import Spec, alias
@@ -25,9 +25,11 @@ __all__ = [
     "adopt",
     "backend_of",
     "bare",
+    "into_out",
     "make_compressed",
     "make_coo",
     "parts_of",
+    "same_dtype",
     "take_parts",
 ]
 
@@ -205,6 +207,36 @@ def take_parts(x: Any, other: Any) -> None:
         for name in cls.__dict__.get("__slots__", ()):
             setattr(x, name, getattr(other, name))
     x._spec = other._spec
+
+
+def into_out(made: Any, out: Any) -> Any:
+    """What was computed, in `out=` if there is one: of the same layout, and of a dtype that it can be cast to and keeps."""
+    if out is None:
+        return made
+    if made.layout is not out.layout:
+        raise RuntimeError(f"expected out= to be a {WORDS[made.layout.name]} tensor, got {WORDS[out.layout.name]}")
+    if made._rg or is_grad_enabled() and out._rg:
+        raise RuntimeError(
+            "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
+        )
+    cast = same_dtype(made, out)
+    if not isinstance(out, Kind):
+        return out.resize_(cast.shape).copy_(cast)
+    take_parts(out, cast)
+    return out
+
+
+def same_dtype(made: Any, x: Any) -> Any:
+    """`made` in the dtype of `x`; a RuntimeError where that is of a lower kind."""
+    if made.dtype is x.dtype:
+        return made
+    if not can_cast(made.dtype, x.dtype):
+        raise RuntimeError(f"result type {_cpp(made)} can't be cast to the desired output type {_cpp(x)}")
+    return made.to(x.dtype)
+
+
+def _cpp(x: Any) -> str:
+    return str((x._held if isinstance(x, Kind) else x).type()).removeprefix("torch.").removesuffix("Tensor")
 
 
 def adopt(x: Any, made: Any) -> Any:
