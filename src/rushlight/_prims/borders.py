@@ -4,6 +4,8 @@ A program that is compiled gives the bits of its calls one after another.  A bor
 values are results of one call, and how they lie.  Without borders a graph is one call.  Calls are numbered, so that
 equal computations of two calls stay two: the order of the nodes of a call decides in which kernels they are, and so in
 which order sums are added.
+
+A backend marks values of whole programs, so that they are computed as by calls of their own: `unfused`, `laid_out`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,6 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._prims.record import ProgramPrimitive, prim
 from rushlight._prims.samples import Samples, floats, integers
-
-__all__ = ["ALONE", "LAID"]
-
-ALONE = -1  # in place of a call's number: what reads the operand is a reduction that has a kernel for itself
-LAID = -2  # the same: the border behind the operand says how a library call finds it in memory
 
 
 def _border_spec(*xs: Any, strides: tuple[tuple[int, ...], ...]) -> Any:
@@ -56,4 +53,34 @@ ProgramPrimitive(
     spec=lambda x, call: (x.shape, x.dtype), reference=lambda x, call: np.array(x), samples=_operand_samples, lower=("identity",),
     vjp=lambda ct, out, x, call: (ct,), jvp=lambda tangents, out, x, call: tangents[0],
     batch=lambda batched, x, call: prim.operand(x, call=call),
+)  # fmt: skip
+
+
+# ***** marks *****
+
+
+def _laid_out_spec(x: Any, strides: tuple[int, ...]) -> Any:
+    if len(x.shape) != len(strides):
+        raise ValueError(f"{len(x.shape)} dims do not lie with strides {list(strides)}")
+    return x.shape, x.dtype
+
+
+def _unfused_samples() -> Samples:
+    yield [floats((2, 3))], {}
+
+
+def _laid_out_samples() -> Samples:
+    yield [floats((2, 3))], {"strides": (1, 2)}
+
+
+ProgramPrimitive(
+    "unfused", "x, for a reduction that has a kernel for itself.", family="shape", spec=lambda x: (x.shape, x.dtype),
+    reference=lambda x: np.array(x), samples=_unfused_samples, lower=("identity",), vjp=lambda ct, out, x: (ct,),
+    jvp=lambda tangents, out, x: tangents[0], batch=lambda batched, x: prim.unfused(x),
+)  # fmt: skip
+ProgramPrimitive(
+    "laid_out", "x, which a library call reads or leaves in memory with `strides`.", family="shape", spec=_laid_out_spec,
+    reference=lambda x, strides: np.array(x), samples=_laid_out_samples, lower=("identity",),
+    vjp=lambda ct, out, x, strides: (ct,), jvp=lambda tangents, out, x, strides: tangents[0],
+    batch=lambda batched, x, strides: x,
 )  # fmt: skip

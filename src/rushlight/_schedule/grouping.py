@@ -9,7 +9,6 @@ from rushlight._schedule.costs import Facts
 from rushlight._schedule.groups import FusionError, Group, refine
 from rushlight._schedule.indexing import Var
 from rushlight._schedule.inline import Inliner, Location, reduced_sizes
-from rushlight._schedule.prepare import is_mark
 from rushlight._schedule.schedule import Schedule, name_of
 from rushlight._types.layout import contiguous_strides, is_contiguous, numel, restride
 
@@ -90,7 +89,7 @@ class Grouper:
             ]
 
         maker = node.inputs[0].node
-        alone = maker is not None and maker.prim.name == "operand"  # with the number `borders.ALONE`
+        alone = maker is not None and maker.prim.name == "unfused"
         add, what = lambda g: g.add_reduction(node, views), f"{node.prim.name} {name_of(value)}"
         number = self._join((lambda g: False) if alone else fits, add, what)
         if alone:
@@ -266,9 +265,9 @@ def laid_out(value: Value) -> tuple[int, ...] | None:
     while value.node is not None and value.node.prim.layout is not None:
         views.append(value.node)
         value = value.node.inputs[0]
-    if value.node is None or value.node.prim.name != "border" or not is_mark(value.node):
+    if value.node is None or value.node.prim.name != "laid_out":
         return None
-    layout: Any = (value.shape, value.node.params["strides"][0], 0)
+    layout: Any = (value.shape, value.node.params["strides"], 0)
     for node in reversed(views):
         layout = node.prim.layout(*layout, **node.params)  # type: ignore[misc]
         if layout is None:

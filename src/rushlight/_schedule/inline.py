@@ -366,8 +366,8 @@ def is_trivial(node: Node) -> bool:
 
 _RULES: dict[str, Callable[[Inliner, Node, Index, Expr | None], Expr]] = {
     "broadcast": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice, "flip": _flip, "pad": _pad,
-    "operand": lambda p, node, index, guard: p.element(node.inputs[0], index, guard),
-    "border": lambda p, node, index, guard: p.element(node.inputs[0], index, guard), "cat": _cat, "window": _window, "iota": _iota, "full": _full, "gather": _gather, "index": _index,
+    "unfused": lambda p, node, index, guard: p.element(node.inputs[0], index, guard),
+    "laid_out": lambda p, node, index, guard: p.element(node.inputs[0], index, guard), "cat": _cat, "window": _window, "iota": _iota, "full": _full, "gather": _gather, "index": _index,
     "sum": _trivial_reduction, "prod": _trivial_reduction, "amax": _trivial_reduction, "amin": _trivial_reduction,
     "argmax": _trivial_reduction, "argmin": _trivial_reduction,
     "unwindow": _trivial_reduction,

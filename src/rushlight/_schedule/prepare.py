@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import GraphBuilder, rebuilt
 from rushlight._prims import build
-from rushlight._prims.borders import ALONE, LAID
 from rushlight._prims.record import PRIMITIVES, prim
 from rushlight._schedule.fused_products import part_of_dim
 from rushlight._types.dtype import COMPLEX32, COMPLEX64, INT16, INT32, INT64
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from rushlight._schedule.policy import Policy, Target
     from rushlight._types.dtype import DType
 
-__all__ = ["as_words", "is_mark", "prepared"]
+__all__ = ["as_words", "prepared"]
 
 _WORDS = {COMPLEX32: INT32, COMPLEX64: INT64}
 
@@ -55,12 +54,10 @@ def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
 def _rule(node: Node, target: Target) -> Any:
     """The replacement rule of a node, or None."""
     name = node.prim.name
-    if name == "operand" and node.params["call"] in (ALONE, LAID):
-        return None
     if name in ("stop_gradient", "operand"):
         return lambda x, **params: x
     if name == "border":
-        return None if is_mark(node) else lambda *xs, strides: xs
+        return lambda *xs, strides: xs
     if node.prim.effect is not None:
         raise NotImplementedError(f"no kernel computes prim.{name}: a program runs its effects between its kernels")
     if name in ("reshape", "transpose") and node.inputs[0].node is not None and node.inputs[0].node.prim.name == "conj":
@@ -80,12 +77,6 @@ def _rule(node: Node, target: Target) -> Any:
     if name == "kth":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _kth_rows
     return target.library.replacement(node) if node.prim.lower[0] == "extern" else None
-
-
-def is_mark(node: Node) -> bool:
-    """Whether a border says how a library call finds an operand in memory, rather than how a call leaves its result."""
-    source = node.inputs[0].node
-    return source is not None and source.prim.name == "operand" and source.params["call"] == LAID
 
 
 # ***** signs *****

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Copy", "LibraryCall", "Schedule", "Sequential", "is_reduction", "name_of"]
 
-_SEEN_THROUGH = ("reshape", "transpose", "operand", "border")
+_SEEN_THROUGH = ("reshape", "transpose", "unfused", "laid_out")
 
 
 class Sequential:
@@ -250,8 +250,8 @@ class Schedule:
         views: list[Node] = []
         while self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name in _SEEN_THROUGH:
             user = self.users[id(value)]
-            if user.prim.name == "border":
-                strides: Sequence[int] | None = user.params["strides"][0]
+            if user.prim.name == "laid_out":
+                strides: Sequence[int] | None = user.params["strides"]
                 for view in reversed(views):
                     strides = _strides_before(view, strides)
                 return strides
@@ -302,7 +302,7 @@ def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] 
     if strides is None:
         return None
     x, out = node.inputs[0], node.outputs[0]
-    if node.prim.name in ("operand", "border"):
+    if node.prim.name in ("unfused", "laid_out"):
         return strides
     if node.prim.name == "transpose":
         return [strides[node.params["perm"].index(d)] for d in range(len(strides))]

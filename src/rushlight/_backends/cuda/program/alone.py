@@ -13,7 +13,6 @@ from rushlight._backends.cuda.target import CUDA_TARGET
 from rushlight._codegen.grid.lowering import GridLowering
 from rushlight._graph.core import Graph, Node, rebuilt
 from rushlight._prims import prim
-from rushlight._prims.borders import ALONE
 from rushlight._schedule.groups import Group
 from rushlight._schedule.interleaved import apart
 from rushlight._schedule.prepare import prepared
@@ -44,7 +43,7 @@ def sums_alone(graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Any] 
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         if id(node) in marked:  # of two equal sums one may be cut by itself, and the other be part of a longer call
-            inputs = [prim.operand(x, call=ALONE) for x in inputs]
+            inputs = [prim.unfused(x) for x in inputs]
         return node.prim(*inputs, **node.params)
 
     return rebuilt(graph, apply)
@@ -64,7 +63,7 @@ def call_of(results: Sequence[Value]) -> list[Node]:
     todo = list(results)
     while todo:
         node = todo.pop().node
-        if node is not None and id(node) not in found and node.prim.name not in ("border", "operand"):
+        if node is not None and id(node) not in found and node.prim.name not in ("border", "operand", "unfused"):
             found[id(node)] = node
             todo += node.inputs
     return list(found.values())

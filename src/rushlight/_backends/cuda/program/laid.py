@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.program.alone import call_of
 from rushlight._graph.core import Graph, Node, rebuilt
 from rushlight._prims import prim
-from rushlight._prims.borders import LAID
 from rushlight._types.layout import is_contiguous
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["convolutions_laid"]
 
 Strides = Sequence[int]
+_SEAMS = ("border", "operand", "unfused")  # where a call or a kernel begins or ends
 
 
 def convolutions_laid(graph: Graph) -> Graph:
@@ -58,12 +58,12 @@ def _add(lies: dict[int, Strides], value: Value, strides: Strides | None) -> Non
 
 
 def _mark(x: Any, strides: Strides | None) -> Any:
-    return x if strides is None else prim.border(prim.operand(x, call=LAID), strides=(tuple(strides),))[0]
+    return x if strides is None else prim.laid_out(x, strides=tuple(strides))
 
 
 def _operand_of(value: Value) -> Value:
     """What the call of a convolution is given, of which it reads a view, also padded or flipped."""
-    while value.node is not None and value.node.prim.name not in ("operand", "border") and len(value.node.inputs) == 1:
+    while value.node is not None and value.node.prim.name not in _SEAMS and len(value.node.inputs) == 1:
         value = value.node.inputs[0]
     return value
 
@@ -72,7 +72,7 @@ def _strides_of(value: Value) -> Strides | None:
     """How a view of a call's result lies in memory; None for values of other kinds."""
     views: list[Node] = []
     while value.node is not None and value.node.prim.name != "border":
-        if value.node.prim.name != "operand":
+        if value.node.prim.name not in _SEAMS:
             if value.node.prim.layout is None:
                 return None
             views.append(value.node)
