@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import functools
+import sys
 import threading
 import types
 from collections.abc import Iterator
@@ -383,3 +384,38 @@ def test_native_functions_that_their_owner_does_not_name_break_the_graph(owner: 
         assert found.tolist() == [12.0, 12.0] and function is double
     assert dict(counters["graph_break"]) == {"calls the native function extension.doubled()": 1}
     assert not counters["failures"] and counters["stats"]["unique_graphs"] == 2
+
+
+def test_sizes_from_outside_are_guarded_by_their_numbers() -> None:
+    def go(x, size):
+        return torch.zeros(size) + x.view(size) + size.numel() + len(size[:1] + (x.ndim,)), size, [size]
+
+    counters.clear()
+    compiled = compile_function(go)
+    for n in (2, 2, 3, 4, 5):
+        x, size = torch.arange(4.0 * n), torch.Size([n, 4])
+        found, expected = compiled(x, size), go(x, size)
+        assert torch.equal(found[0], expected[0]) and found[1] is size and found[2][0] is size
+    assert not counters["graph_break"] and counters["stats"]["unique_graphs"] == 2
+
+
+def test_classes_of_ours_are_ours_under_the_name_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.kind = nn.Sequential(nn.Linear(3, 3)), "old"
+
+        def forward(self, x):
+            if self.kind == "old":
+                self.kind, made = "new", nn.Sequential(nn.Identity())
+                made[0] = self.inner[0]
+                self.inner = made
+            return self.inner(x)
+
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(type(nn.Parameter), "__module__", "torch.nn.parameter")
+    net, x = Net(), torch.ones(2, 3)
+    linear = net.inner[0]
+    compiled = torch.compile(net, fullgraph=True)
+    for _ in range(2):
+        assert torch.equal(compiled(x), linear(x)) and net.inner[0] is linear

@@ -22,6 +22,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.own_names import own_module
 from rushlight._capture.recording import DataDependentError, HostNumber
 from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import guard_defaults
@@ -64,7 +65,7 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         return tracer.native(function, *args, **kwargs)  # made by the trace, which it calls back
     tracer.unkept = "it holds the result of a memoized function"
     found = tracer.outside_of_trace(function, *args, **kwargs)
-    if (getattr(function, "__module__", None) or "").partition(".")[0] not in _WITHOUT_STATE:
+    if own_module(getattr(function, "__module__", None)).partition(".")[0] not in _WITHOUT_STATE:
         name = tracer.constants.name  # its memory may be cleared
         given = ", ".join([*map(name, args), *[f"{key}={name(x)}" for key, x in kwargs.items()]])
         same = f"== {name(found)}" if is_plain(found) and found == found else f"is {name(found)}"

@@ -36,6 +36,7 @@ from rushlight._engine.core.tensor import Tensor, was_changed
 from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass, has_override
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
+from rushlight._types.layout import Size
 
 __all__ = [
     "ABSENT",
@@ -132,7 +133,7 @@ def is_native_kind(kind: type) -> bool:
 def has_users_metaclass(kind: type) -> bool:
     """Whether operations on a class may run a user's Python code."""
     meta = type(kind)
-    root = (getattr(meta, "__module__", "") or "").partition(".")[0]
+    root = own_module(getattr(meta, "__module__", None)).partition(".")[0]
     return meta is not type and root != "rushlight" and root not in sys.stdlib_module_names
 
 
@@ -400,7 +401,7 @@ class Outside:
             return self._wrap_tensor(value, source)
         if is_suspended(value):
             raise Break("goes on with a generator from outside")
-        if kind in CONTAINERS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        if kind in CONTAINERS or kind is Size or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             return self._wrap_container(value, source)
         if kind is types.MappingProxyType:
             held = self.wrap(dict(value), self.reads.source("dict({})", source))
@@ -617,8 +618,8 @@ class Outside:
             )
         else:
             items = [self.wrap(x, self.reads.source(f"{{}}[{i}]", source)) for i, x in enumerate(value)]
-            copy = items if kind is list else kind._make(items) if hasattr(kind, "_make") else tuple(items)
-            if isinstance(value, tuple) and all(a is b for a, b in zip(items, value, strict=True)):
+            copy = items if kind is list else kind._make(items) if hasattr(kind, "_make") else kind(items)
+            if kind is not Size and isinstance(value, tuple) and all(a is b for a, b in zip(items, value, strict=True)):
                 return value
         self.kept.append(copy)
         self.shadows[id(copy)] = Shadow(value, copy, source)
