@@ -89,7 +89,7 @@ class Undecided:
 class ShapeEnv:
     """Symbolic sizes, and the decisions that have used them."""
 
-    small = 2  # numbers from -1 to this are constants of kernels; below -1: none is
+    largest_constant: int | None = 2  # numbers from -1 to this are constants of kernels; None: no number is
     watch: Callable[..., None] | None = None  # who is told of arithmetic (`symbols.watch_arithmetic`)
     asked_by_backend = False  # whether text is for a backend, which names symbols
     followed = False  # whether a program that knows nothing of symbols meets the numbers
@@ -113,6 +113,10 @@ class ShapeEnv:
         self.by_value: Callable[[], bool] | None = None  # whether the code that hashes a number wants that of its value
         self._symbol_names = list(self._names)
         self.symbols = [Integer(self, size, (((k,), 1),)) for k, size in enumerate(sizes)]
+
+    def is_constant(self, number: int) -> bool:
+        """Whether kernels have a number as a constant."""
+        return self.largest_constant is not None and -1 <= number <= self.largest_constant
 
     # ***** making numbers *****
 

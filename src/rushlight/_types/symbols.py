@@ -54,7 +54,7 @@ def hint(value: Any) -> Any:
 
 def as_index(value: Any) -> Any:
     """`operator.index(value)`, keeping a formula; small numbers, which tables have as keys, are plain ones."""
-    if type(value) is Integer and not -1 <= value.value <= value.shape_env.small:
+    if type(value) is Integer and not value.shape_env.is_constant(value.value):
         return value
     return operator.index(value)
 
@@ -178,11 +178,10 @@ class Integer(_Ordered):
         if self.shape_env.by_value is not None and self.shape_env.by_value():
             return hash(self.pin())
         if self._hash is None:
-            most = self.shape_env.small
-            small = -1 <= self.value <= most
-            if not small and most >= 0:
+            constant, most = self.shape_env.is_constant(self.value), self.shape_env.largest_constant
+            if not constant and most is not None:
                 self._order(most if self.value > 0 else -1, "<", self.value > 0)
-            self._hash = hash(self.pin()) if small else hash(self.terms)
+            self._hash = hash(self.pin()) if constant else hash(self.terms)
         return self._hash
 
     def truncated(self) -> Integer:

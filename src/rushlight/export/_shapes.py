@@ -30,7 +30,7 @@ _FREE = (_DimHintType.AUTO, _DimHintType.DYNAMIC)
 class ExportShapeEnv(ShapeEnv):
     """One symbol for each dim that varies; a symbol that must equal a formula of others is shown as that formula."""
 
-    small = -2  # no kernel is made for these sizes: none of them is a constant
+    largest_constant = None  # no kernel is made for these sizes
 
     def __init__(self) -> None:
         super().__init__(duck_shape=False)

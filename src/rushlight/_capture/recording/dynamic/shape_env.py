@@ -104,7 +104,7 @@ class SymNode:
 class ShapeEnv(UnbackedSizes):
     """The sizes of one trace.  Equal sizes are one symbol (`duck_shape`); 0 and 1 stay numbers."""
 
-    small = 1
+    largest_constant: int | None = 1
 
     def __init__(
         self, *, duck_shape: bool | None = None, specialize_zero_one: bool = True, assume_static_by_default: bool = False,
@@ -441,7 +441,7 @@ class ShapeEnv(UnbackedSizes):
 class _TraceEnv(ShapeEnv):
     """The sizes of a compiled program: its text is that of their values, which is recorded, unless a backend asks."""
 
-    small = shape_env.ShapeEnv.small
+    largest_constant = shape_env.ShapeEnv.largest_constant
 
     def __init__(self) -> None:
         super().__init__(duck_shape=False)
