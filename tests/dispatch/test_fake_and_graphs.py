@@ -155,6 +155,14 @@ def test_graphs_hold_what_gives_a_tensor_another_shape_or_memory() -> None:
     assert torch.Tag.inplace_view in torch.ops.aten.squeeze_.dim.tags
 
 
+def test_what_changes_in_place_is_said_by_schemas() -> None:
+    aten = torch.ops.aten
+    for op in (aten.add_.Tensor, aten.__iand__.Tensor, aten.squeeze_.dim):
+        assert torch.Tag.inplace in op.tags
+    for op in (aten.__and__.Tensor, aten.add.out):
+        assert torch.Tag.inplace not in op.tags
+
+
 def test_what_a_graph_cannot_hold() -> None:
     with pytest.raises(RuntimeError, match="trying to get value out of a tracing tensor"):
         make_fx(lambda x: x if x.sum() > 0 else -x)(torch.ones(2))

@@ -189,7 +189,7 @@ class _Rewrite:
         if source is not None and name in _LOOKS:
             self.replaced.append(node)
             self.cells[node] = self._looks(self.cells[source], node)
-        elif source is not None and name.endswith("_") and not name.endswith("__"):
+        elif source is not None and op.in_place:
             self.replaced.append(node)
             self.cells[node] = self.cells[source]
             self._in_place(node, self.cells[source])

@@ -107,7 +107,7 @@ def _index(mode: Any, func: Any, given: Any) -> Any:
 
 def _put(mode: Any, func: Any, given: Any) -> Any:
     """What is written into keeps its layout, or a new tensor gets it."""
-    return given["self"] if func._opname.endswith("_") else rushlight.empty_like(given["self"])
+    return given["self"] if func.in_place else rushlight.empty_like(given["self"])
 
 
 def slice_of_unknown(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

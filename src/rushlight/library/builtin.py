@@ -14,7 +14,7 @@ from rushlight._interface.operators import OPERATORS, SPACES
 from rushlight._interface.tensors import FUNCTION_MODE, STATE
 from rushlight.library.aten.schemas import find_form, forms_of
 from rushlight.library.operators import OpNamespace, OpOverloadPacket, find
-from rushlight.library.schema import FunctionSchema, parse
+from rushlight.library.schema import FunctionSchema, named_in_place, parse
 
 calls: Any = LazyModule("rushlight.library.aten.calls")
 kernels: Any = LazyModule("rushlight.library.aten.whole")
@@ -60,6 +60,11 @@ class BuiltinOverload:
     def name(self) -> str:
         """`aten::name`, with the form's name where it has one."""
         return f"aten::{self._opname}" + (f".{self._overloadname}" if self._overloadname != "default" else "")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it changes its first argument and gives that (a list need not be given)."""
+        return self.form.in_place if self.form is not None else named_in_place(self._opname)
 
     @property
     def is_view(self) -> bool:
@@ -110,7 +115,7 @@ def _row(name: str) -> Any:
 
 def _native_schema(schema: Any, name: str, overload: str) -> FunctionSchema:
     parts: list[str] = []
-    changes = name.endswith("_") and not name.endswith("__")
+    changes = named_in_place(name)
     for place, argument in enumerate(schema.arguments):
         if argument.keyword_only and "*" not in parts:
             parts.append("*")

@@ -126,6 +126,11 @@ class OpOverload:
         """Itself: what runs."""
         return self
 
+    @property
+    def in_place(self) -> bool:
+        """Whether it changes its first argument and gives that (a list need not be given)."""
+        return self._schema.in_place
+
     def name(self) -> str:
         """`namespace::name`, with the overload's name where it has one."""
         return self._schema.name + (f".{self._schema.overload_name}" if self._schema.overload_name else "")

@@ -7,11 +7,12 @@ An operator of a user's is declared by such a text; calls are checked against it
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import rushlight
 
-__all__ = ["AliasInfo", "Argument", "FunctionSchema", "parse"]
+__all__ = ["AliasInfo", "Argument", "FunctionSchema", "named_in_place", "parse"]
 
 NO_DEFAULT: Any = type("NoDefault", (), {"__repr__": lambda self: "no default"})()
 _BASES = ("Tensor", "Scalar", "SymInt", "SymFloat", "SymBool", "int", "float", "bool", "str", "ScalarType", "Device", "Layout", "MemoryFormat",
@@ -115,14 +116,27 @@ def _text(value: Any) -> str:
     return repr(value).removeprefix("torch.") if not isinstance(value, (int, float, type(None))) else str(value)
 
 
+def named_in_place(name: str) -> bool:
+    """Whether a name, of an operator that PyTorch has no schema of, says that it changes its first argument."""
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _is_changed_and_given(first: Argument, returns: Sequence[Argument]) -> bool:
+    """Whether an operator changes its first argument and gives that, or nothing where that is a list."""
+    if first.kwarg_only or not first.written:
+        return False
+    return all(result.alias == first.alias for result in returns) if returns else first.list_depth > 0
+
+
 class FunctionSchema:
     """A parsed schema: the operator's name (`ns::op`), `overload_name`, `arguments` and `returns`."""
 
-    __slots__ = ("arguments", "is_mutable", "name", "overload_name", "returns")
+    __slots__ = ("arguments", "in_place", "is_mutable", "name", "overload_name", "returns")
 
     def __init__(self, name: str, overload: str, arguments: list[Argument], returns: list[Argument]) -> None:
         self.name, self.overload_name, self.arguments, self.returns = name, overload, arguments, returns
         self.is_mutable = any(a.written for a in arguments)
+        self.in_place = bool(arguments) and _is_changed_and_given(arguments[0], returns)
 
     @property
     def positional(self) -> list[Argument]:

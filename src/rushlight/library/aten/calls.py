@@ -230,7 +230,7 @@ def chosen(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 def _changed(op: Any, args: Sequence[Any], made: Any) -> Any:
     """The tensor that an operator changed in place, whatever object its class or mode gave for it; else the result."""
-    if not op._opname.endswith("_") or op._opname.endswith("__") or not isinstance(made, rushlight.Tensor):
+    if not op.in_place or not isinstance(made, rushlight.Tensor):
         return made
     return args[0] if args and isinstance(args[0], rushlight.Tensor) else made
 

@@ -122,7 +122,7 @@ def backward(op: Any) -> Opaque:
 
 def recorded(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call an operator below autograd; results that can have a gradient get a `DerivedNode`."""
-    if op._opname.endswith("_") and not op._opname.endswith("__"):
+    if op.in_place:
         return _recorded_in_place(op, args, kwargs)
     made = redispatch(op, args, kwargs)
     outs = [t for t in (made if isinstance(made, (tuple, list)) else [made]) if isinstance(t, rushlight.Tensor)]

@@ -14,7 +14,7 @@ from rushlight._interface.dispatch import call_name
 from rushlight.library.aten import composites
 from rushlight.library.aten.composites import linalg, measures, networks, places, products, values
 from rushlight.library.aten.handlers import HANDLERS
-from rushlight.library.schema import FunctionSchema, parse
+from rushlight.library.schema import FunctionSchema, named_in_place, parse
 
 __all__ = ["HANDLERS", "native_name", "opaque", "result_class"]
 
@@ -74,6 +74,7 @@ class Opaque:
 
     def __init__(self, function: Any, name: str) -> None:
         self.kernel, self._opname, self._overloadname = function, name, "default"
+        self.in_place = named_in_place(name)
         self.__name__ = f"{name}.default"
         self.__module__ = "operators"  # code of graphs is given the object: nothing of this name can be imported
 

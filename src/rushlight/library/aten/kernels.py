@@ -67,7 +67,7 @@ _SEEDED = frozenset(
 def tags(overload: Any) -> Iterator[Any]:
     """Tags that follow from a schema and a name."""
     name, tag = overload._opname, rushlight.Tag
-    if name.endswith("_") and not name.endswith("__"):
+    if overload.in_place:
         yield tag.inplace
     if name in _RESHAPING:
         yield tag.inplace_view

@@ -209,7 +209,7 @@ def recorded(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if rules is None:
         return derived.recorded(op, args, kwargs)
     values = bound(op, args, kwargs)
-    target = values[written[0].name] if written and (op._opname.endswith("_") or written[0].kwarg_only) else None
+    target = values[written[0].name] if written and (op.in_place or written[0].kwarg_only) else None
     if isinstance(target, rushlight.Tensor):
         check_writable(target, True)
         if written[0].kwarg_only:
@@ -332,7 +332,7 @@ def _attach(op: Any, args: Sequence[Any], made: Any, node: Any, context: Context
 def _relate(op: Any, args: Sequence[Any], made: Any, differentiable: bool) -> Any:
     """Let views know their base."""
     if op.form is None or not op.form.is_view or not args or not isinstance(args[0], rushlight.Tensor):
-        if differentiable and not op._opname.endswith("_"):
+        if differentiable and not op.in_place:
             for out in made if isinstance(made, (tuple, list)) else (made,):
                 meta = out._autograd_meta if isinstance(out, rushlight.Tensor) else None
                 if meta is not None and meta.base is not None and all(out is not a for a in args):

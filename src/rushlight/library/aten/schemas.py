@@ -72,6 +72,11 @@ class Form:
         return "Tensor(a" in head and "!)" not in head and "(a" in self.text.rsplit("->", 1)[1]
 
     @property
+    def in_place(self) -> bool:
+        """Whether it changes its first argument and gives that (a list need not be given)."""
+        return "!)" in self.text.split(",", 1)[0] and self.parsed().in_place
+
+    @property
     def writes_out(self) -> bool:
         """Whether it writes into a tensor that is named `out`, or several of them."""
         return any(a.written and a.kwarg_only for a in self.parsed().arguments)

@@ -33,9 +33,9 @@ def rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
 def _rules_of(overload: Any) -> dict[tuple[str, ...], Rule] | None:
     table, name, kind = _loaded(), overload._opname, overload._overloadname
     names = [f"{name}.{kind}", name]
-    if name.endswith("_") and not name.endswith("__"):
+    if overload.in_place:
         names[1:1] = [f"{each._opname}.{each._overloadname}" for each in plain_forms(overload)]
-        names.append(name[:-1])
+        names.append(_plain_name(name))
     for each in names:
         if each in table:
             return table[each]
@@ -46,9 +46,14 @@ def plain_forms(overload: Any) -> list[Any]:
     """The overloads out of place that take what this one in place takes: `pow_.Scalar` goes with `pow.Tensor_Scalar`, and
     not with `pow.Scalar`, whose base is a number.
     """
-    plain = getattr(rushlight.ops.aten, overload._opname[:-1], None)
+    plain = getattr(rushlight.ops.aten, _plain_name(overload._opname), None)
     found = [getattr(plain, name) for name in plain.overloads()] if plain is not None else []
     return [each for each in found if _arguments(each) == _arguments(overload)]
+
+
+def _plain_name(name: str) -> str:
+    """The name out of place of an operator in place: `add` of `add_`, `__and__` of `__iand__`."""
+    return f"__{name[3:]}" if name.startswith("__i") else name[:-1]
 
 
 def _arguments(overload: Any) -> list[tuple[str, str]]:
