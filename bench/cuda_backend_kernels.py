@@ -9,6 +9,7 @@ import numpy as np
 from bench.cuda_kernels import Case, bf16, flagship, normal, unit
 
 from rushlight._backends.cuda.attention.attention import sequence_steps
+from rushlight._backends.cuda.conv.conv import convolution_steps
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
@@ -119,6 +120,45 @@ def convolution_layer(small: bool = True) -> Case:
     return arrays.case(program.steps, 2e-2, 2e-1, flops=2 * batch * size**2 * outs * channels * 9)
 
 
+def _windows(batch: int, channels: int, outs: int, size: int, *, by_weights: bool = False, step: int = 1) -> Case:
+    """A convolution of 3 x 3 over channels-last images of bfloat16 by warpgroups, or its gradient by weights."""
+    arrays, positions = Arrays(), -(-size // step)
+
+    def seen(shape: Sizes, order: Sequence[int | None], seed: int | None = None) -> Operand:
+        """An array whose dims are seen in an order, with one of size 1 where there is None."""
+        drawn = np.zeros(shape, np.uint16) if seed is None else bf16(normal(*shape, seed=seed))
+        x = arrays.operand(drawn, BFLOAT16)
+        dims, strides = ([1 if d is None else of[d] for d in order] for of in (x.shape, x.strides))
+        return Operand(x.memory, x.dtype, dims, strides, 0)
+
+    of_images, of_taps, of_result = (
+        (batch, size, size, channels),
+        (outs, 3, 3, channels),
+        (batch, positions, positions, outs),
+    )
+    apart: dict[str, Sizes] = {"stride": (step, step), "dilation": (1, 1), "size": (positions, positions)}
+    if by_weights:
+        x, w = seen(of_images, (3, None, 0, 1, 2), 1), seen(of_result, (None, 3, 0, 1, 2), 2)
+        out, apart = seen(of_taps, (3, None, 0, 1, 2)), {"stride": (1, 1), "dilation": (step, step), "size": (3, 3)}
+    else:
+        x, w = seen(of_images, (0, None, 3, 1, 2), 1), seen(of_taps, (None, 0, 3, 1, 2), 2)
+        out = seen(of_result, (0, None, 3, 1, 2))
+    params = {"spread": (1, 1), "lo": (1, 1), "flip": False, **apart}
+    with PRODUCTS.scoped("wgmma"):
+        steps = convolution_steps(ExternCall("conv_windows", [x, w], [out], params), splits=1)
+    return arrays.case(steps, 2e-2, 2e-1, flops=2 * batch * positions**2 * outs * channels * 9)
+
+
+@flagship
+def wgmma_convolution(small: bool = True) -> Case:
+    return _windows(2, 128, 128, 9) if small else _windows(64, 256, 256, 28)
+
+
+@flagship
+def wgmma_convolution_to_weights(small: bool = True) -> Case:
+    return _windows(2, 128, 128, 9, by_weights=True) if small else _windows(64, 256, 256, 28, by_weights=True)
+
+
 def _dense(shape: Sizes) -> Sizes:
     return tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
 
@@ -169,4 +209,11 @@ def _unit(name: str, build: Callable[[], Case], *instructions: str) -> None:
 _unit(
     "wgmma_groups_of_rows", lambda: wgmma_grouped_rows(True), "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16",
     "cp.async.bulk.tensor.3d",
+)  # fmt: skip
+_unit(
+    "wgmma_windows", lambda: _windows(3, 72, 72, 7, step=2), "cp.async.bulk.tensor.4d.shared::cluster.global.im2col",
+)  # fmt: skip
+_unit(
+    "wgmma_windows_to_weights", lambda: _windows(3, 64, 72, 7, by_weights=True, step=2),
+    "cp.async.bulk.tensor.4d.shared::cluster.global.im2col",
 )  # fmt: skip

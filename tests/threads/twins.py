@@ -11,7 +11,7 @@ import numpy as np
 
 from rushlight._codegen.blocks import BlockMemory, Kernel, interpret, verify
 from rushlight._codegen.threads import lower, twin_text
-from rushlight._codegen.threads.tile_maps import TileMap, record
+from rushlight._codegen.threads.tile_maps import TileMap, record, window_record
 from rushlight._native import jit
 
 __all__ = ["TwinError", "compare", "run_twin"]
@@ -79,6 +79,9 @@ def run_thread_kernel(
 
 def _record(tile: TileMap, words: Sequence[int]) -> bytes:
     address, sizes, strides = tile.of(words)
+    corners = tile.corners(words)
+    if corners is not None:
+        return window_record(address, sizes, strides, tile.box, corners, tile.itemsize)
     return record(address, sizes, strides, tile.box, tile.itemsize)
 
 

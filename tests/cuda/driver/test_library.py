@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from rushlight._backends.cuda.driver import library as library_module
 from rushlight._backends.cuda.driver.api import Driver, slots
 from rushlight._backends.cuda.driver.choice import Absent, _real
 from rushlight._backends.cuda.driver.emulated.driver import EmulatedDriver
-from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded
+from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded, encoded_windows
 from rushlight._backends.cuda.driver.errors import CODES, CudaError
 from rushlight._backends.cuda.driver.library import LibraryDriver
 from rushlight._backends.cuda.tile_maps import TileMaps
-from rushlight._codegen.threads.tile_maps import TileMap
+from rushlight._codegen.threads.tile_maps import Corners, TileMap, Windows, described
 
 
 class Function:
@@ -116,6 +117,45 @@ def test_tensor_maps_are_parameters_of_their_own(pretend: Any) -> None:
         words = maps.appended(slots(0x1000, 64, 128))
         driver.cuLaunchKernel(1, (1, 1, 1), (32, 1, 1), 0, 0, words, 1)
     assert asked == [(9, 2, 0x1000, 64, 32, 256, 64, 16)]
+
+
+def test_maps_of_windows_are_encoded_by_their_corners(pretend: Any) -> None:
+    """Images [N, H, W, C] of 9 x 8, 5 x 4 windows of step 2 from (-1, -1) on."""
+    asked: list[Any] = []
+
+    def encode(
+        at: int, kind: int, ndim: int, address: int, sizes: Any, strides: Any, lower: Any, upper: Any, *more: Any
+    ) -> int:
+        channels, pixels, steps = more[:3]
+        asked.append(
+            (kind, ndim, address, sizes[:4], strides[:3], lower[:2], upper[:2], channels, pixels, steps[:4], *more[3:])
+        )
+        return 0
+
+    driver, _ = pretend(cuTensorMapEncodeIm2col=encode)
+    windows = Windows((2, 2), (1, 1), ((3,), 5))
+    tile = TileMap("float16", 2, 0, (64, 8, 9, (1,)), (64, 512, (2,)), (64, 128), windows)
+    TileMaps(driver, [described(json.loads(json.dumps(tile)))]).appended(slots(0x1000, 3, 4608, 4))
+    # the last window of a row begins at 2 * 3 - 1, and a row ends at 8; of a column at 2 * 4 - 1 and 9
+    assert asked == [
+        (6, 4, 0x1000, [64, 8, 9, 3], [128, 1024, 9216], [-1, -1], [-2, -1], 64, 128, [1, 2, 2, 1], 0, 3, 3, 0)
+    ]
+
+
+def test_emulated_maps_of_windows_are_refused_as_the_drivers_are() -> None:
+    good: dict[str, Any] = {
+        "kind": 6, "address": 0x1000, "sizes": (64, 8, 9, 3), "strides": (128, 1024, 9216),
+        "corners": Corners([-1, -1], [-2, -1], [1, 2, 2, 1]), "box": (64, 128), "swizzle": 3,
+    }  # fmt: skip
+    assert good["corners"]._replace(steps=[2, 2]).counts((8, 9)) == [4, 5]
+    assert len(encoded_windows(**good)) == 128
+    for change in (
+        {"address": 0x1008}, {"strides": (128, 1020, 9216)}, {"box": (64, 1025)}, {"box": (128, 8)}, {"kind": 99},
+        {"corners": Corners([-129, -1], [-2, -1], [1, 2, 2, 1])}, {"corners": Corners([-1, -1], [-2, -1], [1, 9, 2, 1])},
+        {"corners": Corners([-1, -1], [-20, -1], [1, 2, 2, 1])}, {"sizes": (64, 8), "strides": (128,)},
+    ):  # fmt: skip
+        with pytest.raises(CudaError, match="cuTensorMapEncodeIm2col"):
+            encoded_windows(**good | change)
 
 
 def test_emulated_tensor_maps_are_refused_as_the_drivers_are() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rushlight._base.lazy import require
 from rushlight._codegen.blocks import Kernel
-from rushlight._codegen.threads.tile_maps import TileMap
+from rushlight._codegen.threads.tile_maps import TileMap, described
 from rushlight._native import jit
 from rushlight._native.cache import default_cache
 from rushlight._native.sources import files_below, generator_files, sources_digest
@@ -70,7 +70,7 @@ def _kept(kind: tuple[str, ...], text: str, make: Callable[[], Image]) -> Image:
     if data is not None:
         head, _, body = data.partition(b"\n")
         threads, shared, maps = json.loads(head)
-        return Image(body, threads, shared, tuple(TileMap(*m) for m in maps))
+        return Image(body, threads, shared, tuple(described(m) for m in maps))
     made = make()
     cache.put(key, json.dumps([made.threads, made.shared, made.maps]).encode() + b"\n" + made.data)
     return made

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._codegen.threads.tile_maps import MAP_BYTES, TileMap
+from rushlight._codegen.threads.tile_maps import MAP_BYTES, Corners, TileMap
 
 __all__ = ["TileMaps", "kind_of"]
 
@@ -34,7 +34,7 @@ class TileMaps:
     def appended(self, words: Any) -> Any:
         """The words of a launch with the maps behind them."""
         given = list(words)
-        described = [m.of(given) for m in self.maps]
+        described = [(*m.of(given), m.corners(given)) for m in self.maps]
         key = repr(described)
         made = self.known.get(key)
         if made is None:
@@ -44,11 +44,18 @@ class TileMaps:
         count = len(given) + len(made) // 8
         return (ctypes.c_int64 * count).from_buffer_copy(bytes(words) + made)
 
-    def _encoded(self, tile: TileMap, address: int, sizes: list[int], strides: list[int]) -> bytes:
-        kind = kind_of(tile)
-        ones = (1,) * len(sizes)
-        raw: bytes = self.driver.cuTensorMapEncodeTiled(
-            kind, address, sizes, strides, tile.box, ones, _PLAIN, _SWIZZLE_128, _L2_256, _ZEROS
-        )
+    def _encoded(
+        self, tile: TileMap, address: int, sizes: list[int], strides: list[int], corners: Corners | None
+    ) -> bytes:
+        kind, how = kind_of(tile), (_PLAIN, _SWIZZLE_128, _L2_256, _ZEROS)
+        raw: bytes
+        if corners is None:
+            ones = (1,) * len(sizes)
+            raw = self.driver.cuTensorMapEncodeTiled(kind, address, sizes, strides, tile.box, ones, *how)
+        else:
+            lower, upper, steps = corners
+            raw = self.driver.cuTensorMapEncodeIm2col(
+                kind, address, sizes, strides, lower, upper, *tile.box, [1, *steps, 1], *how
+            )
         assert len(raw) == MAP_BYTES
         return raw

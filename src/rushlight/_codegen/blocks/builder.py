@@ -148,6 +148,12 @@ class BlockBuilder:
         """A tile of an array; see `OPS["load_tile"]`."""
         return self.value("load_tile", pointer, *sizes, *strides, *starts, shape=tuple(shape))
 
+    def load_windows(
+        self, pointer: Value, numbers: Sequence[Value], stride: Sequence[int], lo: Sequence[int], shape: Sequence[int]
+    ) -> Value:  # fmt: skip
+        """A tile of an array's windows; see `OPS["load_windows"]`."""
+        return self.value("load_windows", pointer, *numbers, stride=tuple(stride), lo=tuple(lo), shape=tuple(shape))
+
     def store(self, pointer: Value, value: Value, mask: Value | None = None, **hints: Any) -> None:
         self.emit("store", pointer, value, *([] if mask is None else [mask]), **hints)
 

@@ -317,6 +317,12 @@ class TermBuilder(BlockBuilder):
         bounds, steps, begin = ([x.value for x in xs] for xs in (sizes, strides, starts))
         return Term(self, self.load_tile(pointer.value, bounds, steps, begin, shape))
 
+    def windows(
+        self, pointer: Term, numbers: Sequence[Term], stride: Sequence[int], lo: Sequence[int], shape: Sequence[int]
+    ) -> Term:  # fmt: skip
+        """A tile of windows; `numbers` are all operands of `load_windows` behind the pointer."""
+        return Term(self, self.load_windows(pointer.value, [x.value for x in numbers], stride, lo, shape))
+
     def combine(self, prim: str, x: Term, axis: int) -> Term:
         """Reduced along an axis by a pointwise primitive."""
         region = lambda b, left, right: [b.pointwise(prim, left[0], right[0])]

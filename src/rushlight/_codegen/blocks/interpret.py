@@ -212,6 +212,26 @@ class Program:
         result[inside] = self.memory.load(at[inside], dtype)
         return [result]
 
+    def do_load_windows(self, op: Op, pointer: Any, *numbers: Any) -> list[Any]:
+        (rows, channels), dtype, n = op.result.shape, op.result.dtype, len(op.attributes["stride"])
+        given = [int(x) for x in numbers]
+        sizes, strides, positions, starts, offsets, (channel,) = (
+            [given.pop(0) for _ in range(count)] for count in (n + 2, n + 2, n, n + 1, n, 1)
+        )
+        first = int(np.ravel_multi_index(starts[1:], positions)) + starts[0] * int(np.prod(positions))
+        image, place = np.divmod(np.arange(rows) + first, int(np.prod(positions)))
+        places = np.unravel_index(place, positions)
+        windows = zip(places, op.attributes["stride"], offsets, op.attributes["lo"], strict=True)
+        indices = [image, *(p * step + offset - lo for p, step, offset, lo in windows)]
+        indices = [*(i[:, None] for i in indices), channel + np.arange(channels)[None, :]]
+        at, inside = np.int64(pointer), np.True_
+        for index, size, stride in zip(indices, sizes, strides, strict=True):
+            at = at + index * stride * dtype.itemsize
+            inside = inside & (index >= 0) & (index < size)
+        result = np.zeros((rows, channels), holder(dtype))
+        result[inside] = self.memory.load(at[inside], dtype)
+        return [result]
+
     def do_store(self, op: Op, pointer: Any, value: Any, mask: Any = None) -> list[Any]:
         if mask is not None:
             pointer, value = pointer[mask], value[mask]

@@ -29,7 +29,7 @@ __all__ = ["can_be_joined", "joined_kernel"]
 def can_be_joined(kernel: Kernel) -> bool:
     """Whether programs of a kernel know of the grid their number along x alone."""
     for op in kernel.body.walk():
-        if op.kind in ("num_programs", "load_tile", "dot", "print", "choose"):
+        if op.kind in ("num_programs", "load_tile", "load_windows", "dot", "print", "choose"):
             return False
         if op.kind == "program_id" and op.attributes["axis"]:
             return False

@@ -258,6 +258,26 @@ def _load_tile(types: Types, attributes: Attributes, regions: Sequence[Region]) 
     return [Tile(pointer.element.to, shape)]
 
 
+@operation(
+    "load_windows",
+    "(pointer, sizes..., strides..., positions..., starts..., offsets..., channel): a tile [rows, channels] of the array [N, *S, C] "
+    "at a pointer, for convolutions.  Row r is the r-th position from `starts` (an image, and a place among `positions` along each "
+    "of S) on, row by row and image by image; it reads, along a dim of S, place * stride + offset - lo, and channels from `channel` "
+    "on.  0 outside of the array.  `stride` and `lo` are attributes.",
+    effect=True,
+)
+def _load_windows(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
+    pointer, shape, n = types[0], tuple(attributes["shape"]), len(attributes["stride"])
+    need(
+        isinstance(pointer.element, Pointer) and not pointer.shape, "load_windows", f"{pointer!r} is no scalar pointer"
+    )
+    assert isinstance(pointer.element, Pointer)
+    need(len(shape) == 2 and len(attributes["lo"]) == n > 0, "load_windows", f"{shape} and {n} dims are no windows")
+    need(len(types) == 5 * n + 7, "load_windows", f"{len(types) - 1} numbers do not describe windows of {n} dims")
+    need(all(is_integer(t) and not t.shape for t in types[1:]), "load_windows", "numbers are integers")
+    return [Tile(pointer.element.to, shape)]
+
+
 @operation("store", "(pointer, value[, mask]): writes where the mask is true.", effect=True)
 def _store(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
     pointer, value = types[:2]

@@ -1,4 +1,4 @@
-"""`load_tile` by pointers and masks, for emitters without an instruction of its own."""
+"""`load_tile` and `load_windows` by pointers and masks, for emitters without instructions of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from rushlight._types.dtype import BOOL
 from .expressions import Term, TermBuilder
 from .ir import Op, Region, Value
 
-__all__ = ["TileAccess", "constant_of", "expand_tiles"]
+__all__ = ["TILE_LOADS", "TileAccess", "WindowAccess", "constant_of", "expand_tiles"]
+
+TILE_LOADS = ("load_tile", "load_windows")
 
 
 def constant_of(x: Value) -> Any:
@@ -27,8 +29,22 @@ class TileAccess:
         self.sizes, self.strides, self.starts = (op.operands[1 + k * n : 1 + (k + 1) * n] for k in range(3))
 
 
+class WindowAccess:
+    """The operands of a `load_windows`: an array [N, *S, C], and which windows of it are loaded."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, n = op, len(op.attributes["stride"])
+        self.pointer, at = op.operands[0], 1
+        parts = []
+        for count in (n + 2, n + 2, n, n + 1, n, 1):
+            parts.append(op.operands[at : at + count])
+            at += count
+        self.sizes, self.strides, self.positions, self.starts, self.offsets, (self.channel,) = parts
+        self.stride, self.lo = op.attributes["stride"], op.attributes["lo"]
+
+
 def expand_tiles(region: Region, keep: Container[Op] = ()) -> None:
-    """Put `load` in the place of every `load_tile` that is not in `keep`."""
+    """Put `load` in the place of every load of tiles that is not in `keep`."""
     _expand(region, keep, {})
 
 
@@ -38,11 +54,12 @@ def _expand(region: Region, keep: Container[Op], new: dict[Value, Value]) -> Non
         op.operands = [new.get(v, v) for v in op.operands]
         for inner in op.regions:
             _expand(inner, keep, new)
-        if op.kind != "load_tile" or op in keep:
+        if op.kind not in TILE_LOADS or op in keep:
             region.ops.append(op)
             continue
         b = TermBuilder("", [], line=op.line)
-        new[op.result] = _loaded(b, TileAccess(op)).value
+        made = _loaded(b, TileAccess(op)) if op.kind == "load_tile" else _windows(b, WindowAccess(op))
+        new[op.result] = made.value
         region.ops += b.regions[0].ops
 
 
@@ -57,3 +74,23 @@ def _loaded(b: TermBuilder, tile: TileAccess) -> Term:
         pointer = pointer + (step if constant_of(stride) == 1 else step * Term(b, stride))
         inside = inside & (index < Term(b, size))
     return pointer.spread(shape).load(inside, 0)
+
+
+def _windows(b: TermBuilder, w: WindowAccess) -> Term:
+    rows, channels = w.op.result.shape
+    number = Term(b, w.starts[0])
+    for start, count in zip(w.starts[1:], w.positions, strict=True):
+        number = number * Term(b, count) + Term(b, start)
+    number = number + b.index(rows)
+    indices = [Term(b, w.channel) + b.index(channels)[None, :]]
+    windows = zip(w.positions, w.stride, w.offsets, w.lo, strict=True)
+    for count, step, offset, lo in reversed([*windows]):
+        place = number % Term(b, count)
+        number = number // Term(b, count)
+        indices.append((place * step + (Term(b, offset) - lo))[:, None])
+    pointer, inside = Term(b, w.pointer), b.number(True, BOOL, (rows, channels))
+    for index, size, stride in zip([number[:, None], *reversed(indices)], w.sizes, w.strides, strict=True):
+        step = index.to(stride.dtype)
+        pointer = pointer + (step if constant_of(stride) == 1 else step * Term(b, stride))
+        inside = inside & ((index >= 0) & (index < Term(b, size))).spread((rows, channels))
+    return pointer.spread((rows, channels)).load(inside, 0)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from rushlight._codegen.blocks import Kernel, Op, Region
 from rushlight._codegen.blocks import Value as TileValue
-from rushlight._codegen.blocks.tiles import TileAccess, constant_of
+from rushlight._codegen.blocks.tiles import TILE_LOADS, TileAccess, WindowAccess, constant_of
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
 from .choose import PURE
 from .layout import Layout, bits_of
-from .tile_maps import TileMap
+from .tile_maps import TileMap, Windows
 
 __all__ = [
     "GROUP",
@@ -95,7 +95,7 @@ class Side(NamedTuple):
 class TileSource:
     """An operand [outer, k] (or [k, outer]) of a product: the array, and how its tile lies in a slot."""
 
-    access: TileAccess
+    access: TileAccess | WindowAccess
     order: tuple[int, ...]  # the dims of the array, that with neighbours in memory first
     outer: int  # rows of a, columns of b
     depth: int
@@ -182,7 +182,7 @@ def _goes_before(op: Op) -> bool:
 def _product(kernel: Kernel, loop: Op) -> GroupProduct | None:
     (body,) = loop.regions
     dots = [op for op in body.ops if op.kind == "dot"]
-    loads = [op for op in body.ops if op.kind == "load_tile"]
+    loads = [op for op in body.ops if op.kind in TILE_LOADS]
     others = [op for op in body.ops[:-1] if op not in (*dots, *loads)]
     if len(dots) != 1 or len(loads) != 2 or any(op.kind not in PURE for op in others) or len(body.params) != 2:
         return None
@@ -234,8 +234,10 @@ def _source(kernel: Kernel, x: TileValue, outer: int, body: Region) -> TileSourc
         elif [n for n in x.op.operands[0].shape if n > 1] != [n for n in x.shape if n > 1]:
             return None
         x = x.op.operands[0]
-    if x.op is None or x.op.kind != "load_tile" or x.op not in body.ops:
+    if x.op is None or x.op.kind not in TILE_LOADS or x.op not in body.ops:
         return None
+    if x.op.kind == "load_windows":
+        return _window_source(kernel, x, shape, 1 - outer if swapped else outer, outer)
     access = TileAccess(x.op)
     dims = [d for d, n in enumerate(x.shape) if n > 1]
     if len(dims) != 2 or len(x.shape) > 5 or not _reachable(kernel, access):
@@ -252,6 +254,20 @@ def _source(kernel: Kernel, x: TileValue, outer: int, body: Region) -> TileSourc
     return TileSource(access, order, shape[outer], shape[1 - outer], dense_k=dense != outer_dim)
 
 
+def _window_source(
+    kernel: Kernel, x: TileValue, shape: tuple[int, ...], outer_dim: int, outer: int
+) -> TileSource | None:
+    """The same for windows, whose channels must be dense in memory."""
+    assert x.op is not None
+    access, itemsize = WindowAccess(x.op), x.dtype.itemsize
+    if constant_of(access.strides[-1]) != 1 or x.shape[1] * itemsize % ROW_BYTES or not _reachable(kernel, access):
+        return None
+    if any(n not in kernel.params and constant_of(n) is None for n in access.positions):
+        return None
+    dims = len(access.sizes)
+    return TileSource(access, tuple(range(dims))[::-1], shape[outer], shape[1 - outer], dense_k=outer_dim == 0)
+
+
 def is_zero(x: TileValue) -> bool:
     """Whether a tile is known to be 0 everywhere."""
     while x.op is not None and x.op.kind in ("splat", "broadcast", "reshape"):
@@ -259,7 +275,7 @@ def is_zero(x: TileValue) -> bool:
     return constant_of(x) == 0
 
 
-def _reachable(kernel: Kernel, access: TileAccess) -> bool:
+def _reachable(kernel: Kernel, access: TileAccess | WindowAccess) -> bool:
     """Whether a tensor map can be made of the kernel's arguments, whose alignment is known."""
     itemsize = access.op.result.dtype.itemsize
     if access.pointer not in kernel.params or kernel.divisible.get(kernel.params.index(access.pointer), 1) % _ALIGNMENT:
@@ -286,6 +302,12 @@ def tile_map(kernel: Kernel, source: TileSource) -> TileMap:
 
     sizes = tuple(number(access.sizes[d]) for d in source.order)
     strides = tuple(number(access.strides[d]) for d in source.order[1:])
-    box = (ROW_BYTES // dtype.itemsize, *(shape[d] for d in source.order[1:]))
     pointer = kernel.params.index(access.pointer)
+    if isinstance(access, WindowAccess):
+        counts = tuple(number(n) for n in access.positions[::-1])
+        windows = Windows(access.stride[::-1], access.lo[::-1], counts)
+        return TileMap(
+            dtype.name, dtype.itemsize, pointer, sizes, strides, (ROW_BYTES // dtype.itemsize, shape[0]), windows
+        )
+    box = (ROW_BYTES // dtype.itemsize, *(shape[d] for d in source.order[1:]))
     return TileMap(dtype.name, dtype.itemsize, pointer, sizes, strides, box)

@@ -13,7 +13,7 @@ from typing import Any
 from rushlight._codegen.blocks import Kernel, Op, Pointer, Region, Tile
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._codegen.blocks.passes import copied
-from rushlight._codegen.blocks.tiles import expand_tiles
+from rushlight._codegen.blocks.tiles import TILE_LOADS, expand_tiles
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, DType
 
 from .choose import PURE, RENUMBERED, SAME_SHAPE, Layouts, moved, required
@@ -37,7 +37,7 @@ def lower(kernel: Kernel, architecture: str = "sm_80") -> ThreadKernel:
     `architecture`, such as "sm_90a", decides which matrix instructions there are.  LoweringError for what has no form.
     """
     capability, products = capability_of(architecture), dict[Op, GroupProduct]()
-    if any(op.kind == "load_tile" for op in kernel.body.walk()):
+    if any(op.kind in TILE_LOADS for op in kernel.body.walk()):
         kernel = copied(kernel)
         products = find_products(kernel) if architecture == "sm_90a" else {}
         expand_tiles(kernel.body, [s.access.op for found in products.values() for s in (found.a, found.b)])

@@ -79,18 +79,24 @@ def _tile_copy(p: NvptxPrinter, i: Instruction) -> None:
     base = p.em.emit("ptrtoint ptr addrspace(3) @shared to i32", "i32")
     barrier = base + (p.of(i.operands[1], 1)[0] + barriers)
     places = [p.of(x, 1)[0] for x in i.operands[2:]]
+    count = i.attributes.get("offsets", 0)
+    places, offsets = places[: len(places) - count], [x.to("i16") for x in places[len(places) - count :]]
     n = len(places)
     listed = ", ".join(f"${k + 2}" for k in range(n))
-    text = f"cp.async.bulk.tensor.{n}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {{{listed}}}], [${n + 2}];"
+    mode, more = "tile", ""
+    if count:
+        mode, more = "im2col", ", {" + ", ".join(f"${n + 3 + k}" for k in range(count)) + "}"
+    text = f"cp.async.bulk.tensor.{n}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes [$0], [$1, {{{listed}}}], [${n + 2}]{more};"
     address = p.em.emit(f"ptrtoint ptr %map{i.attributes['map']} to i64", "i64")
     _asm(
         p,
         text,
-        "r,l," + "r," * (n + 1) + "~{memory}",
+        "r,l," + "r," * (n + 1) + "h," * count + "~{memory}",
         f"i32 {at}",
         f"i64 {address}",
         *(f"i32 {x}" for x in places),
         f"i32 {barrier}",
+        *(f"i16 {x}" for x in offsets),
     )
 
 

@@ -90,13 +90,19 @@ def _mbarrier_wait(p: TwinPrinter, i: Instruction) -> None:
 def _tile_copy(p: TwinPrinter, i: Instruction) -> None:
     state = _state(p)
     to = _wide(p, i.operands[0]) + i.attributes["buffer"].offset
-    places = [str(_wide(p, x)) for x in i.operands[2:]]
-    places += ["0"] * (5 - len(places))
+    count = i.attributes.get("offsets", 0)
+    ends = len(i.operands) - count
+    places = [str(_wide(p, x)) for x in i.operands[2:ends]]
+    last = [places.pop()] if count else []  # images are the last of the dims of windows
+    places += ["0"] * (5 - len(places) - len(last)) + last
+    offsets = p.one.const("i64", 0)
+    for k, x in enumerate(i.operands[ends:]):
+        offsets = offsets | _wide(p, x) * (1 << 16 * k)
     at = 8 * len(p.kernel.params) + MAP_BYTES * i.attributes["map"]
     record = p.effect(f"getelementptr i8, ptr %params, i64 {at}")
     p.line(
         f"call void @rl.tile.issue(ptr %ctx, ptr {state.queue}, ptr {state.chunks}, ptr {record}, {', '.join(f'i64 {x}' for x in places)}, "
-        f"i64 {to}, i64 {i.attributes['bytes']}, ptr {_barrier(p, i.operands[1])}, ptr {p.where(i)})"
+        f"i64 {to}, i64 {i.attributes['bytes']}, ptr {_barrier(p, i.operands[1])}, ptr {p.where(i)}, i64 {offsets})"
     )
 
 

@@ -14,7 +14,9 @@ from .twin_runtime import space_check
 
 __all__ = ["ENTRY_BYTES", "declare_group"]
 
-ENTRY_BYTES = 80  # of a copy that has not landed: record, places of 5 dims, target, bytes, barrier, text of its line
+ENTRY_BYTES = (
+    88  # of a copy that has not landed: record, places of 5 dims, target, bytes, barrier, text of its line, offsets
+)
 
 _MESSAGES = {
     "stuck": "%s: waits for a phase of a barrier that nothing completes (phase %lld, %lld arrivals and %lld bytes are missing)",
@@ -101,29 +103,36 @@ end:
 
 # A copy is checked and noted when it starts; its bytes are made unusable.
 _ISSUE = expanded("""define internal void @rl.tile.issue(ptr %ctx, ptr %queue, ptr %chunks, ptr %record, i64 %c0, i64 %c1, i64 %c2, i64 %c3, i64 %c4,
-    i64 %to, i64 %bytes, ptr %bar, ptr %where) noinline nounwind {
+    i64 %to, i64 %bytes, ptr %bar, ptr %where, i64 %offsets) noinline nounwind {
 entry:
   %b0 = getelementptr i64, ptr %record, i64 10
+  !get %kind %record 15 kindp i64
+  %flag = lshr i64 %kind, 32
+  %windows = icmp ne i64 %flag, 0
+  %dims = select i1 %windows, i64 2, i64 6
+  %item = and i64 %kind, 4294967295
+  %by = select i1 %windows, i64 %item, i64 1
   br label %product
 product:
   %d = phi i64 [0, %entry], [%d1, %product]
   %sofar = phi i64 [1, %entry], [%next, %product]
   !get %b %b0 %d bp i64
   %next = mul i64 %sofar, %b
-  !turn d md 6 product judge
+  !turn d md %dims product judge
 judge:
   !context %shared 24 sp ptr
   !context %room 32 np i64
   %end = add i64 %to, %bytes
   %fits = icmp ule i64 %end, %room
-  %same = icmp eq i64 %next, %bytes
+  %whole = mul i64 %next, %by
+  %same = icmp eq i64 %whole, %bytes
   %low = and i64 %to, 127
   %aligned = icmp eq i64 %low, 0
   %g0 = and i1 %fits, %same
   %g1 = and i1 %g0, %aligned
   br i1 %g1, label %marks, label %fail
 fail:
-  call void @rl.fail(ptr %ctx, i32 700, ptr @rl.box.text, ptr %where, i64 %bytes, i64 %next, i64 %to)
+  call void @rl.fail(ptr %ctx, i32 700, ptr @rl.box.text, ptr %where, i64 %bytes, i64 %whole, i64 %to)
   ret void
 marks:
   !get %done %chunks 1 donep i64
@@ -153,7 +162,7 @@ note:
   call void @llvm.memset.p0.i64(ptr %target, i8 -1, i64 %bytes, i1 false)
   %n = load i64, ptr %queue
   %entries = getelementptr i8, ptr %queue, i64 64
-  %e = getelementptr [10 x i64], ptr %entries, i64 %n
+  %e = getelementptr [11 x i64], ptr %entries, i64 %n
   store ptr %record, ptr %e
   !put %e 1 e1 i64 %c0
   !put %e 2 e2 i64 %c1
@@ -164,6 +173,7 @@ note:
   !put %e 7 e7 i64 %bytes
   !put %e 8 e8 ptr %bar
   !put %e 9 e9 ptr %where
+  !put %e 10 e10 i64 %offsets
   %n1 = add i64 %n, 1
   store i64 %n1, ptr %queue
   ret void
@@ -182,7 +192,7 @@ loop:
   %more = icmp ult i64 %i, %n
   br i1 %more, label %look, label %done
 look:
-  %e = getelementptr [10 x i64], ptr %entries, i64 %i
+  %e = getelementptr [11 x i64], ptr %entries, i64 %i
   !get %for %e 8 e8 ptr
   %mine = icmp eq ptr %for, %bar
   br i1 %mine, label %land, label %keep
@@ -205,8 +215,8 @@ mark:
   !put %chunks %word8 at i64 2
   !turn k mk %count mark next
 keep:
-  %to2 = getelementptr [10 x i64], ptr %entries, i64 %j
-  call void @llvm.memmove.p0.p0.i64(ptr %to2, ptr %e, i64 80, i1 false)
+  %to2 = getelementptr [11 x i64], ptr %entries, i64 %j
+  call void @llvm.memmove.p0.p0.i64(ptr %to2, ptr %e, i64 88, i1 false)
   br label %next
 next:
   %less = phi i64 [0, %mark], [1, %keep]
@@ -219,6 +229,58 @@ done:
 }
 """)
 
+# Where along a dim a row of a copy lies, and what of the row's number is left for further dims.  Rows of a box are counted
+# within it; those of windows go on from position to position, and from image to image.
+_PLACE = expanded("""define internal { i64, i64 } @rl.tile.place(ptr %record, ptr %e, i64 %d, i64 %rest) nounwind {
+entry:
+  !get %kind %record 15 kindp i64
+  %flag = lshr i64 %kind, 32
+  %windows = icmp ne i64 %flag, 0
+  %c0p = getelementptr i64, ptr %e, i64 1
+  !get %c %c0p %d cp i64
+  br i1 %windows, label %window, label %box
+box:
+  %box0p = getelementptr i64, ptr %record, i64 10
+  !get %b %box0p %d bp i64
+  %within = urem i64 %rest, %b
+  %outer = udiv i64 %rest, %b
+  %inner = add i64 %c, %within
+  br label %end
+window:
+  %last = icmp eq i64 %d, 4
+  %image = add i64 %c, %rest
+  br i1 %last, label %end, label %position
+position:
+  %dims = getelementptr i64, ptr %record, i64 11
+  !get %w %dims %d wp i64
+  %count = lshr i64 %w, 32
+  %high = lshr i64 %w, 16
+  %short = trunc i64 %high to i16
+  %lower = sext i16 %short to i64
+  %step = and i64 %w, 65535
+  %from = sub i64 %c, %lower
+  %first = udiv i64 %from, %step
+  %number = add i64 %first, %rest
+  %p = urem i64 %number, %count
+  %carry = udiv i64 %number, %count
+  !get %offsets %e 10 op i64
+  %before = sub i64 %d, 1
+  %shift = mul i64 %before, 16
+  %moved = lshr i64 %offsets, %shift
+  %offset = and i64 %moved, 65535
+  %scaled = mul i64 %p, %step
+  %base = add i64 %scaled, %lower
+  %at = add i64 %base, %offset
+  br label %end
+end:
+  %place = phi i64 [%inner, %box], [%image, %window], [%at, %position]
+  %left = phi i64 [%outer, %box], [0, %window], [%carry, %position]
+  %r0 = insertvalue { i64, i64 } poison, i64 %place, 0
+  %r1 = insertvalue { i64, i64 } %r0, i64 %left, 1
+  ret { i64, i64 } %r1
+}
+""")
+
 # The box row by row, 16 bytes at a time, each to its place by the swizzle; zeros outside of the array.
 _COPY = expanded("""define internal void @rl.tile.copy(ptr %ctx, ptr %e) noinline nounwind {
 entry:
@@ -226,7 +288,8 @@ entry:
   !context %shared 24 sp ptr
   %record = load ptr, ptr %e
   %base = load i64, ptr %record
-  !get %item %record 15 itemp i64
+  !get %kind %record 15 itemp i64
+  %item = and i64 %kind, 4294967295
   !get %box0 %record 10 box0p i64
   %pitch = mul i64 %box0, %item
   !get %size0 %record 1 size0p i64
@@ -246,11 +309,9 @@ dim:
   %rest = phi i64 [%r, %row], [%rest1, %dim]
   %at = phi i64 [%base, %row], [%at1, %dim]
   %in = phi i1 [true, %row], [%in1, %dim]
-  !get %b %box0p %d bp i64
-  %within = urem i64 %rest, %b
-  %rest1 = udiv i64 %rest, %b
-  !get %c %c0p %d cp i64
-  %place = add i64 %c, %within
+  %found = call { i64, i64 } @rl.tile.place(ptr %record, ptr %e, i64 %d, i64 %rest)
+  %place = extractvalue { i64, i64 } %found, 0
+  %rest1 = extractvalue { i64, i64 } %found, 1
   !get %sz %size0p %d szp i64
   %ok = icmp ult i64 %place, %sz
   %in1 = and i1 %in, %ok
@@ -308,7 +369,7 @@ def declare_group(module: ModuleText) -> None:
     space_check(module, "global")
     module.definitions.update(messages(_MESSAGES))
     module.definitions["@rl.mbar.init"] = _BARRIERS
-    for name, text in (("issue", _ISSUE), ("land", _LAND), ("copy", _COPY)):
+    for name, text in (("issue", _ISSUE), ("land", _LAND), ("copy", _COPY), ("place", _PLACE)):
         module.definitions[f"@rl.tile.{name}"] = text
     for kind, more in (("memset.p0.i64", "ptr, i8, i64, i1"), ("memcpy.p0.p0.i64", "ptr, ptr, i64, i1")):
         module.declarations[f"@llvm.{kind}"] = f"declare void @llvm.{kind}({more})"

@@ -7,10 +7,11 @@ the bytes, multiply in the background, and free the slot of the turn before when
 from __future__ import annotations
 
 from rushlight._codegen.blocks import Op
+from rushlight._codegen.blocks.tiles import TileAccess
 from rushlight._types.dtype import BOOL, INT32
 
 from .form import Buffer, Registers, Value
-from .group_products import GROUP, ROW_BYTES, GroupProduct, is_zero, tile_map
+from .group_products import GROUP, ROW_BYTES, GroupProduct, TileSource, is_zero, tile_map
 from .layout import Layout, bits_of
 from .lower import HANDLERS, Lowering
 
@@ -69,16 +70,29 @@ class _Ring:
             self.lo.put(region.params[0], index)
             at = self.at(slot)
             for number, source in enumerate((self.product.a, self.product.b)):
-                starts = [self._int32(self.lo.uniform(source.access.starts[d])) for d in source.order]
+                starts, offsets = self._places(source)
                 first = self.product.a.nbytes if number else 0
                 for box in range(source.boxes):
                     place = self._plus(at, first + box * source.box_rows * ROW_BYTES)
                     along = self._plus(starts[0], box * (ROW_BYTES // source.dtype.itemsize))
                     b.emit(
-                        "tile_copy", [place, full, along, *starts[1:]], [], buffer=self.buffer, barriers=self.barriers, map=number,
-                        bytes=source.box_rows * ROW_BYTES, ring=True,
+                        "tile_copy", [place, full, along, *starts[1:], *offsets], [], offsets=len(offsets), buffer=self.buffer,
+                        barriers=self.barriers, map=number, bytes=source.box_rows * ROW_BYTES, ring=True,
                     )  # fmt: skip
         return list(self.following(slot, parity))
+
+    def _places(self, source: TileSource) -> tuple[list[Value], list[Value]]:
+        """Where a tile begins in its array, the dim with neighbours in memory first; for windows also what is added to places."""
+        access, b = source.access, self.lo.b
+        if isinstance(access, TileAccess):
+            return [self._int32(self.lo.uniform(access.starts[d])) for d in source.order], []
+        image, *places = (self._int32(self.lo.uniform(x)) for x in access.starts)
+        begins = [
+            self._plus(b.pointwise("mul", x, b.number(step, INT32)), -lo)
+            for x, step, lo in zip(places, access.stride, access.lo, strict=True)
+        ]
+        offsets = [self._int32(self.lo.uniform(x)) for x in access.offsets]
+        return [self._int32(self.lo.uniform(access.channel)), *begins[::-1], image], offsets[::-1]
 
     def _int32(self, x: Value) -> Value:
         return x if x.dtype is INT32 else self.lo.b.pointwise("convert", x, dtype=INT32, params={"dtype": INT32})

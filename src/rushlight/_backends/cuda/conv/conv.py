@@ -5,15 +5,9 @@ from __future__ import annotations
 from rushlight._backends.cpu.conv.prepare import fits_routine
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.conv.direct import direct_launch
-from rushlight._backends.cuda.conv.windows import (
-    Geometry,
-    WindowsKernel,
-    as_product,
-    images_are_inner,
-    in_order,
-    store_positions,
-    with_bias,
-)
+from rushlight._backends.cuda.conv.rows import Geometry, images_are_inner
+from rushlight._backends.cuda.conv.warpgroups import group_tiles
+from rushlight._backends.cuda.conv.windows import WindowsKernel, as_product, in_order, store_positions, with_bias
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, store_result
@@ -50,18 +44,23 @@ def convolution_steps(
     inner = w.shape[2] * geometry.taps
     if tile is None and w.shape[1] < _FEW and inner <= _SHORT:
         return [direct_launch(x, w, bias, out, geometry, sums, epilogue)]
-    product = as_product(x, w, out, geometry, sums, float32_precision("conv"))
+    precision = float32_precision("conv")
+    tiles = group_tiles(x, w, geometry, sums, precision)
+    if tiles is not None:
+        tile = tile or tiles.tile(x.shape[0] * geometry.positions)
+        tiles = tiles if tile is not None and tiles.takes(tile) else None
+    product = as_product(x, w, out, geometry, tiles.inner if tiles else inner, sums, precision)
     groups, rows, outs = product.out.shape
     tile = tile or choose_tile(x.dtype, sums, groups, rows, outs)
-    splits = splits or count_splits(tile, groups, rows, outs, inner)
+    splits = splits or count_splits(tile, groups, rows, outs, product.depth)
     turned = images_are_inner(x)
     if epilogue is None:
         store = store_positions(out, bias, geometry.size, turned)
     else:
         store = in_order(with_bias(epilogue, bias), out, geometry.size, turned)
     if splits == 1:
-        return [WindowsKernel(x, w, product, geometry, tile, 1, store).launch()]
+        return [WindowsKernel(x, w, product, geometry, tile, 1, store, tiles).launch()]
     shape = (splits, groups, rows, outs)
     parts = dense_operand(call.scratch(numel(shape) * sums.itemsize, "parts"), sums, shape)
-    first = WindowsKernel(x, w, product, geometry, tile, splits, store_result(parts)).launch()
+    first = WindowsKernel(x, w, product, geometry, tile, splits, store_result(parts), tiles).launch()
     return [first, sum_of_parts(parts, sums, splits, shape[1:], store)]

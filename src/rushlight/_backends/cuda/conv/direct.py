@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight._backends.cuda.arguments import Arguments, Array
-from rushlight._backends.cuda.conv.windows import Geometry, digits
+from rushlight._backends.cuda.conv.rows import Geometry, digits
 from rushlight._backends.cuda.gemm.product import Epilogue, Place
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term

@@ -1,107 +1,36 @@
 """`conv_windows` as a product of matrices that are never stored: rows are positions of all images, columns are
 channels of the result, and the inner dim goes over channels and taps.
 
-Rows are image by image, or position by position where images are neighbours in memory, as they are in the gradient by
-weights over channels-last images: there an image is a channel.
-
 Strides, dilations, paddings and the size of the kernel are constants of the kernel, the other sizes are parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rushlight._backends.cuda.arguments import Arguments, Array
+from rushlight._backends.cuda.conv.rows import Geometry, Rows, digits, images_are_inner, sizes_of
+from rushlight._backends.cuda.conv.warpgroups import GroupTiles, LoadedTiles
 from rushlight._backends.cuda.gemm.product import Epilogue, Loads, Place, Product, ProductKernel
 from rushlight._backends.cuda.program.steps import Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import DType
-from rushlight._types.layout import numel
 
-__all__ = ["Geometry", "WindowsKernel", "as_product", "images_are_inner", "in_order", "store_positions", "with_bias"]
+__all__ = ["WindowsKernel", "as_product", "in_order", "store_positions", "with_bias"]
 
 Ints = tuple[int, ...]
-_NEIGHBOURS = 16  # images side by side in memory, from which on a tile's rows are neighbours there
 
 
-class Geometry(NamedTuple):
-    """How positions, taps and elements of an image belong together: along each dim the element of position p and tap k is
-    (p stride + k dilation - lo) / spread, if that is whole and inside.
-    """
-
-    kernel: Ints
-    stride: Ints
-    spread: Ints
-    dilation: Ints
-    lo: Ints
-    size: Ints
-    flip: bool
-
-    @property
-    def taps(self) -> int:
-        return numel(self.kernel)
-
-    @property
-    def positions(self) -> int:
-        return numel(self.size)
-
-
-def as_product(x: Operand, w: Operand, out: Operand, geometry: Geometry, sums: DType, precision: str) -> Product:
+def as_product(
+    x: Operand, w: Operand, out: Operand, geometry: Geometry, inner: int, sums: DType, precision: str
+) -> Product:
     """The product [G, N P, C K] by [G, C K, O] that a convolution is; strides of the operands mean nothing."""
-    batch, groups, depth = x.shape[:3]
-    outs, inner = w.shape[1], depth * geometry.taps
+    batch, groups, outs = *x.shape[:2], w.shape[1]
     rows = Operand(x.memory, x.dtype, (groups, batch * geometry.positions, inner), (0, 0, 0), x.offset)
     columns = Operand(w.memory, w.dtype, (groups, inner, outs), (0, 0, 0), w.offset)
     result = Operand(out.memory, out.dtype, (groups, batch * geometry.positions, outs), (0, 0, 0), out.offset)
     return Product(rows, columns, result, sums, precision)
-
-
-def digits(b: TermBuilder, number: Term, sizes: Sequence[Any]) -> list[Term]:
-    """The indices of a row-major number; sizes are numbers or terms, of which the first is not needed."""
-    found: list[Term] = []
-    for size in reversed(sizes[1:]):
-        if isinstance(size, int) and size == 1:
-            found.append(b.number(0, number.dtype, number.shape))
-            continue
-        found.append(number % size)
-        number = number // size
-    return [number, *reversed(found)]
-
-
-def images_are_inner(x: Operand) -> bool:
-    """Whether rows go position by position."""
-    return x.strides[0] == 1 and x.strides[2] != 1 and x.shape[0] >= _NEIGHBOURS
-
-
-class _Rows:
-    """The sizes of a result [N, G, O, *size] among the parameters of a kernel, by which a row is an image and a position."""
-
-    def __init__(self, arguments: Arguments, images: int, size: Ints, images_inner: bool, of: str = "") -> None:
-        self.arguments, self.images_inner = arguments, images_inner
-        self.images = arguments.integer(images, f"{of}images") if images_inner else 0
-        self.size = [arguments.integer(n, f"{of}size{d}") for d, n in enumerate(size)]
-
-    def split(self, b: TermBuilder, rows: Term) -> tuple[Term, list[Term]]:
-        """The image and the position."""
-        sizes = sizes_of(b, self.arguments, self.size)
-        if not self.images_inner:
-            image, *place = digits(b, rows, [0, *sizes])
-            return image, place
-        *place, image = digits(b, rows, [*sizes, *sizes_of(b, self.arguments, [self.images])])
-        return image, place
-
-    def in_order(self, b: TermBuilder, rows: Term) -> Term:
-        """The number of a row, if rows went image by image."""
-        number, place = self.split(b, rows)
-        for n, digit in zip(sizes_of(b, self.arguments, self.size), place, strict=True):
-            number = number * n + digit
-        return number
-
-
-def sizes_of(b: TermBuilder, arguments: Arguments, which: Sequence[int | tuple[int]]) -> list[Any]:
-    """Terms of parameters, and numbers."""
-    return [n[0] if isinstance(n, tuple) else arguments.term(b, n) for n in which]
 
 
 class _Sizes:
@@ -129,7 +58,7 @@ class _Images(Loads):
 
     def __init__(self, sizes: _Sizes, x: Operand, geometry: Geometry, channels_inner: bool) -> None:
         self.sizes, self.geometry, self.channels_inner = sizes, geometry, channels_inner
-        self.rows = _Rows(sizes.arguments, x.shape[0], geometry.size, images_are_inner(x))
+        self.rows = Rows(sizes.arguments, x.shape[0], geometry.size, images_are_inner(x))
         self.array = Array(sizes.arguments, x, "x")
 
     def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> Any:
@@ -180,13 +109,22 @@ class WindowsKernel(ProductKernel):
     """The product of a convolution."""
 
     def __init__(
-        self, x: Operand, w: Operand, product: Product, geometry: Geometry, tile: Any, splits: int, epilogue: Epilogue
-    ) -> None:
-        self.x, self.w, self.geometry = x, w, geometry
+        self, x: Operand, w: Operand, product: Product, geometry: Geometry, tile: Any, splits: int, epilogue: Epilogue,
+        groups: GroupTiles | None = None,
+    ) -> None:  # fmt: skip
+        self.x, self.w, self.geometry, self.groups = x, w, geometry, groups
         super().__init__(product, tile, splits, epilogue, (None, None))
 
     def wants_tiles(self, prologues: Any) -> bool:
-        return False  # the windows are no array
+        return self.groups is not None
+
+    def declare_tiles(self) -> LoadedTiles:
+        assert self.groups is not None
+        return self.groups.declare(self.arguments)
+
+    def _tiles(self, b: TermBuilder, tiles: LoadedTiles, place: Place, k: Term) -> tuple[list[Term], list[Term]]:
+        x, y = tiles.load(b, self.corner, k, self.tile)
+        return [x], [y]
 
     def declare_loads(self) -> tuple[Loads, Loads]:
         x, g = self.x, self.geometry
@@ -196,7 +134,8 @@ class WindowsKernel(ProductKernel):
 
     def _name(self) -> str:
         shape = "x".join(map(str, self.geometry.kernel))
-        return f"convolution_{self.product.a.dtype.abbr}_{shape}_{self.tile.rows}x{self.tile.columns}"
+        kind = "grouped_convolution" if self.groups else "convolution"
+        return f"{kind}_{self.product.a.dtype.abbr}_{shape}_{self.tile.rows}x{self.tile.columns}"
 
 
 def with_bias(store: Epilogue, bias: Operand | None) -> Epilogue:
@@ -223,7 +162,7 @@ def in_order(store: Epilogue, out: Operand, size: Ints, images_inner: bool) -> E
         return store
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
-        rows, emit = _Rows(arguments, out.shape[0], size, images_inner, "out_"), store.declare(arguments)
+        rows, emit = Rows(arguments, out.shape[0], size, images_inner, "out_"), store.declare(arguments)
 
         def turned(b: TermBuilder, sums: Term, place: Place) -> None:
             number = rows.in_order(b, place.rows)
@@ -240,7 +179,7 @@ def store_positions(out: Operand, bias: Operand | None, size: Ints, images_inner
     """Sums plus a bias [G, O], into a result [N, G, O, *size]: rows are the positions of all images."""
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
-        array, rows = Array(arguments, out, "out"), _Rows(arguments, out.shape[0], size, images_inner, "out_")
+        array, rows = Array(arguments, out, "out"), Rows(arguments, out.shape[0], size, images_inner, "out_")
 
         def emit(b: TermBuilder, sums: Term, place: Place) -> None:
             image, position = rows.split(b, place.rows)

@@ -333,6 +333,15 @@ class Driver:
         """The 128 bytes of a tensor map for bulk copies (TMA); strides in bytes, of all dims but the first."""
         self._lacks("cuTensorMapEncodeTiled")
 
+    def cuTensorMapEncodeIm2col(
+        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], lower: Sequence[int], upper: Sequence[int],
+        channels: int, pixels: int, steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> bytes:  # fmt: skip
+        """The same for windows of images: a copy brings channels of so many positions, which lie within corners that are
+        counted from the begin and from the end of an image.
+        """
+        self._lacks("cuTensorMapEncodeIm2col")
+
     # ***** graphs *****
 
     def cuStreamBeginCapture(self, stream: int, mode: int = CAPTURE_GLOBAL) -> None:

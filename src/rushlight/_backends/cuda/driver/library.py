@@ -50,7 +50,8 @@ _FUNCTIONS = {
     "cuFuncGetAttribute": ("cuFuncGetAttribute", "pip"), "cuFuncSetAttribute": ("cuFuncSetAttribute", "pii"),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "ppiz"),
     "cuLaunchKernel": ("cuLaunchKernel", "puuuuuuuppp"), "cuLaunchKernelEx": ("cuLaunchKernelEx", "pppp"),
-    "cuTensorMapEncodeTiled": ("cuTensorMapEncodeTiled", "piuqppppiiii"), "cuStreamBeginCapture": ("cuStreamBeginCapture_v2", "pi"),
+    "cuTensorMapEncodeTiled": ("cuTensorMapEncodeTiled", "piuqppppiiii"), "cuTensorMapEncodeIm2col": ("cuTensorMapEncodeIm2col", "piuqppppuupiiii"),
+    "cuStreamBeginCapture": ("cuStreamBeginCapture_v2", "pi"),
     "cuStreamEndCapture": ("cuStreamEndCapture", "pp"), "cuStreamGetCaptureInfo": ("cuStreamGetCaptureInfo_v2", "pppppp"),
     "cuThreadExchangeStreamCaptureMode": ("cuThreadExchangeStreamCaptureMode", "p"),
     "cuGraphCreate": ("cuGraphCreate", "pu"), "cuGraphAddKernelNode": ("cuGraphAddKernelNode", "pppzp"),
@@ -428,6 +429,20 @@ class LibraryDriver(Driver):
             "cuTensorMapEncodeTiled", at, kind, ndim, address, (ctypes.c_uint64 * ndim)(*sizes),
             (ctypes.c_uint64 * max(ndim - 1, 1))(*strides), (ctypes.c_uint32 * ndim)(*box), (ctypes.c_uint32 * ndim)(*steps),
             interleave, swizzle, promotion, fill,
+        )  # fmt: skip
+        return ctypes.string_at(at, 128)
+
+    def cuTensorMapEncodeIm2col(
+        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], lower: Sequence[int], upper: Sequence[int],
+        channels: int, pixels: int, steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> bytes:  # fmt: skip
+        room = ctypes.create_string_buffer(192)
+        at = -(-ctypes.addressof(room) // 64) * 64
+        ndim = len(sizes)
+        self._call(
+            "cuTensorMapEncodeIm2col", at, kind, ndim, address, (ctypes.c_uint64 * ndim)(*sizes),
+            (ctypes.c_uint64 * (ndim - 1))(*strides), (ctypes.c_int32 * (ndim - 2))(*lower), (ctypes.c_int32 * (ndim - 2))(*upper),
+            channels, pixels, (ctypes.c_uint32 * ndim)(*steps), interleave, swizzle, promotion, fill,
         )  # fmt: skip
         return ctypes.string_at(at, 128)
 

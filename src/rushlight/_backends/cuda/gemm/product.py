@@ -117,7 +117,7 @@ class ProductKernel:
         ]
         self.items = Batch(self.arguments, batch)
         tiled = tile.depth * product.a.dtype.itemsize == 128 and self.wants_tiles(prologues)
-        self.tiles = self.declare_tiles() if tiled else None
+        self.tiles: Any = self.declare_tiles() if tiled else None
         self.loads = None if tiled else self.declare_loads()
         self.emit = epilogue.declare(self.arguments)
         self.prologues = [None if p is None else p.declare(self.arguments) for p in prologues]
@@ -131,7 +131,7 @@ class ProductKernel:
         p = self.product
         return all(x is None for x in prologues) and wants_groups(p.a, p.b, p.sums, p.precision)
 
-    def declare_tiles(self) -> tuple[TileLoads, TileLoads]:
+    def declare_tiles(self) -> Any:
         """The operands as arrays whose tiles are loaded."""
         rows, columns, depth = self.sizes
         batch = self.items.counts
@@ -238,9 +238,7 @@ class ProductKernel:
         rows, columns = self.product.a.shape[-2], self.product.b.shape[-1]
         return -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
 
-    def _tiles(
-        self, b: TermBuilder, tiles: tuple[TileLoads, TileLoads], place: Place, k: Term
-    ) -> tuple[list[Term], list[Term]]:
+    def _tiles(self, b: TermBuilder, tiles: Any, place: Place, k: Term) -> tuple[list[Term], list[Term]]:
         """The tiles of both operands at a turn."""
         tile, (left, right), starts = self.tile, tiles, self.tile_starts(place, k)
         x = left.load(b, starts[0], (tile.rows, tile.depth))

@@ -16,7 +16,7 @@ from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._codegen.threads.group_products import GROUP_FORMS
 from rushlight._types.dtype import FLOAT32, INT32, DType
 
-__all__ = ["TileLoads", "choose_group_tile", "wants_groups"]
+__all__ = ["ROW_BYTES", "TileLoads", "choose_group_tile", "groups_multiply", "wants_groups"]
 
 Size = int | tuple[int]
 
@@ -32,7 +32,7 @@ PRODUCTS: Knob[str] = Knob(
     doc="How our products multiply on sm_90a: `mma` (mma.sync), or `wgmma` (warpgroups and bulk copies) where operands allow it.",
 )  # fmt: skip
 
-_ROW_BYTES = 128  # of a tile along k
+ROW_BYTES = 128  # of a tile along k
 _KINDS = {(form.a, form.b) for form in GROUP_FORMS.values()}
 _LEAST = 64  # rows, columns and k, below which warpgroups have too little to do
 
@@ -53,12 +53,16 @@ _TILES = (
 _PART = {256: 1.0, 128: 0.85, 64: 0.6}  # of the rate, that an instruction with so many columns reaches
 
 
+def groups_multiply(a: DType, b: DType, sums: DType, precision: str) -> bool:
+    """Whether warpgroups are asked for, and multiply operands of these dtypes."""
+    if PRODUCTS.get() != "wgmma" or (a, b) not in _KINDS or (a is FLOAT32 and precision != "tf32"):
+        return False
+    return sums is INT32 if a.kind == "i" else sums is FLOAT32
+
+
 def wants_groups(a: Operand, b: Operand, sums: DType, precision: str) -> bool:
     """Whether a product of strided operands goes to warpgroups."""
-    if PRODUCTS.get() != "wgmma" or (a.dtype, b.dtype) not in _KINDS:
-        return False
-    fits = sums is INT32 if a.dtype.kind == "i" else sums is FLOAT32
-    if not fits or (a.dtype is FLOAT32 and precision != "tf32") or min(*a.shape[-2:], b.shape[-1]) < _LEAST:
+    if not groups_multiply(a.dtype, b.dtype, sums, precision) or min(*a.shape[-2:], b.shape[-1]) < _LEAST:
         return False
     return _laid(a, -1) and _laid(b, -2)
 
@@ -74,14 +78,18 @@ def _laid(x: Operand, inner: int) -> bool:
     )  # fmt: skip
 
 
-def choose_group_tile(a: Operand, batch: int, rows: int, columns: int, depth: int) -> TileShape:
-    """The tile with the least time by a model of waves of blocks, each as long as its products or its bytes take."""
+def choose_group_tile(a: Operand, batch: int, rows: int, columns: int, depth: int, whole: int = 0) -> TileShape:
+    """The tile with the least time by a model of waves of blocks, each as long as its products or its bytes take; its rows
+    divide `whole`.
+    """
     item = a.dtype.itemsize
     best: tuple[float, TileShape] | None = None
     for height, width, warps, registers in _TILES:
         if (height >= 2 * rows and height > _LEAST) or (width >= 2 * columns and width > _LEAST):
             continue
-        slot = (height + width) * _ROW_BYTES
+        if whole % height:
+            continue
+        slot = (height + width) * ROW_BYTES
         stages = min(4, _SHARED // slot)
         blocks = max(1, min(_SHARED // (stages * slot + 1024), _REGISTERS // (registers * 32 * (warps + 4))))
         programs = batch * -(-rows // height) * -(-columns // width)
@@ -89,7 +97,7 @@ def choose_group_tile(a: Operand, batch: int, rows: int, columns: int, depth: in
         products = height * width * depth / (_PRODUCTS * 2 / item * _PART[width])
         moved = (height + width) * depth * item / _L2_BYTES
         time = waves * (blocks * max(products, moved) + _START)
-        found = TileShape(height, width, _ROW_BYTES // item, warps, stages)
+        found = TileShape(height, width, ROW_BYTES // item, warps, stages)
         if best is None or time < best[0]:
             best = (time, found)
     assert best is not None

@@ -17,10 +17,12 @@ __all__ = ["KeptMaps", "depend_on_addresses_alone"]
 
 
 def depend_on_addresses_alone(step: Prepared) -> bool:
-    """Whether the tensor maps of a launch have sizes and strides that no call changes."""
+    """Whether the tensor maps of a launch have sizes and strides that no call changes; those of windows go by Python."""
     maps = getattr(step.kernel, "maps", None)
     if maps is None:
         return True
+    if any(m.windows is not None for m in maps.maps):
+        return False
     varies = {slot for slot, *_ in [*step.number_slots, *step.address_slots]}
     return not any(isinstance(x, (tuple, list)) and x[0] in varies for m in maps.maps for x in (*m.sizes, *m.strides))
 

@@ -13,9 +13,10 @@ from rushlight._backends.cuda.driver.attributes import DEVICE, FUNCTION, LAUNCH,
 from rushlight._backends.cuda.driver.emulated.captures import Graph, Node
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES
 from rushlight._backends.cuda.driver.emulated.modules import Context, Function, Module
-from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded
+from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded, encoded_windows
 from rushlight._backends.cuda.driver.emulated.work import IPC, EmulatedWork, one_at_a_time
 from rushlight._backends.cuda.driver.errors import CudaError, fail
+from rushlight._codegen.threads.tile_maps import Corners
 
 __all__ = ["EmulatedDriver"]
 
@@ -249,6 +250,14 @@ class EmulatedDriver(EmulatedWork):
         steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
     ) -> bytes:  # fmt: skip
         return encoded(kind, address, sizes, strides, box, steps, swizzle)
+
+    def cuTensorMapEncodeIm2col(
+        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], lower: Sequence[int], upper: Sequence[int],
+        channels: int, pixels: int, steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> bytes:  # fmt: skip
+        return encoded_windows(
+            kind, address, sizes, strides, Corners([*lower], [*upper], [*steps]), (channels, pixels), swizzle
+        )
 
     def cuLaunchKernelEx(
         self,
