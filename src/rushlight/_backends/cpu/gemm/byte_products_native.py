@@ -307,6 +307,16 @@ def _make_pack_all(tiles: Sequence[ByteTile], panels: Panels) -> NativeFunction:
     return pack_all
 
 
+@native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name="rl_byte_finish")
+def finish_block(bufs, desc, piece, sums, pitch, row, column, count, outs):
+    """Give `count` rows and `outs` columns of sums to the epilogue, or to the result as they are; a status."""
+    if desc.i64[D.epilogue] != 0:
+        return run_epilogue(bufs, desc + desc.i64[D.epilogue], piece, sums, pitch, 0, row, column, count, outs)
+    for i in range(count):
+        memcpy(bufs.ptr[0] + 4 * ((row + i) * desc.i64[D.outs] + column), sums + 4 * i * pitch, 4 * outs)
+    return 0
+
+
 def make_byte_product(tiles: Sequence[ByteTile], panels: Panels) -> NativeFunction:
     """The kernel `i32(bufs, ints, piece)`.  bufs: results, x, w, and what the epilogue touches."""
     rows, columns = tiles[0].rows, tiles[0].columns
@@ -357,13 +367,7 @@ def make_byte_product(tiles: Sequence[ByteTile], panels: Panels) -> NativeFuncti
                 give_back(lowered)
             elif not multiply_wide(desc, x, positions, packed, apart, offsets, count, nbytes, sums, panels):
                 status = rl_fail(bufs, piece, 4, 0, 0, 0)
-            if desc.i64[D.epilogue] != 0:
-                after = desc + desc.i64[D.epilogue]
-                status = status | run_epilogue(bufs, after, piece, sums, pitch, 0, row, column, count, outs)
-            else:
-                for i in range(count):
-                    to = bufs.ptr[0] + 4 * ((row + i) * desc.i64[D.outs] + column)
-                    memcpy(to, sums + 4 * i * pitch, 4 * outs)
+            status = status | finish_block(bufs, desc, piece, sums, pitch, row, column, count, outs)
             row += count
         give_back(slot)
         return status
@@ -411,12 +415,7 @@ def make_dot_product(tile: DotTile, panels: Panels) -> NativeFunction:
                         multiply(x, read, panel, offsets + 8 * first, part, 4 * words, sum, pitch, i64(first > 0))
                     panel += 4 * columns * words * part
                     first += part
-            if desc.i64[D.epilogue] != 0:
-                after = desc + desc.i64[D.epilogue]
-                status = status | run_epilogue(bufs, after, piece, sums, pitch, 0, row, column, some, outs)
-            else:
-                for i in range(some):
-                    memcpy(bufs.ptr[0] + 4 * ((row + i) * desc.i64[D.outs] + column), sums + 4 * i * pitch, 4 * outs)
+            status = status | finish_block(bufs, desc, piece, sums, pitch, row, column, some, outs)
             row += some
         give_back(slot)
         return status

@@ -10,6 +10,8 @@ by the vectors of B: 6 x 4 sums in 32 registers, 4 x 2 in 16.
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.microkernels.window_loop import WindowLoop
+
 __all__ = ["DotTile"]
 
 _INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpbusd.512", 8: "llvm.x86.avx512.vpdpbusd.256"}
@@ -38,17 +40,16 @@ class DotTile:
     def text(self) -> str:
         sums, taken, name = f"<{self.lanes} x i32>", f"<{4 * self.lanes} x i8>", _INSTRUCTIONS[self.lanes]
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
-        listed = "ptr noalias %segments, i64 %count, i64 %length"
+        loop = WindowLoop(self.symbol, self.rows, self.vectors, self.lanes, 4, {"entry": "", "join": "old"})
         lines = [
             f"declare {sums} @{name}({sums}, {taken}, {taken})",
-            f"define void @{self.symbol}(ptr noalias %A, ptr noalias %positions, ptr noalias %B, {listed}, ptr noalias %C, i64 %row, i64 %add) {{",
-            "entry:", "  %fresh = icmp eq i64 %add, 0",
-        ]  # fmt: skip
+            loop.head,
+            "entry:",
+            "  %fresh = icmp eq i64 %add, 0",
+        ]
         for i in range(self.rows):
             lines += [
-                f"  %at{i} = getelementptr i64, ptr %positions, i64 {i}",
-                f"  %position{i} = load i64, ptr %at{i}, align 8",
-                f"  %p{i} = getelementptr i8, ptr %A, i64 %position{i}",
+                *loop.row(i),
                 f"  %far{i} = mul i64 %row, {i}",
                 f"  %to{i} = getelementptr i32, ptr %C, i64 %far{i}",
                 *(f"  %to{i}_{j} = getelementptr i32, ptr %to{i}, i64 {self.lanes * j}" for j in range(self.vectors)),
@@ -56,13 +57,7 @@ class DotTile:
         lines += [
             "  br i1 %fresh, label %segment, label %join", "join:",
             *(f"  %old{i}_{j} = load {sums}, ptr %to{i}_{j}, align 4" for i, j in tile),
-            "  br label %segment", "segment:", "  %n = phi i64 [0, %entry], [0, %join], [%n1, %next]",
-            "  %first = phi ptr [%B, %entry], [%B, %join], [%b1, %next]",
-            *(f"  %d{i}_{j} = phi {sums} [zeroinitializer, %entry], [%old{i}_{j}, %join], [%s{i}_{j}, %next]" for i, j in tile),
-            "  %listed = getelementptr i64, ptr %segments, i64 %n", "  %begin = load i64, ptr %listed, align 8",
-            "  %end = add i64 %begin, %length", "  br label %loop", "loop:",
-            "  %o = phi i64 [%begin, %segment], [%o1, %loop]", "  %b = phi ptr [%first, %segment], [%b1, %loop]",
-            *(f"  %c{i}_{j} = phi {sums} [%d{i}_{j}, %segment], [%s{i}_{j}, %loop]" for i, j in tile),
+            "  br label %segment", *loop.begin,
         ]  # fmt: skip
         for j in range(self.vectors):
             lines += [
@@ -81,9 +76,5 @@ class DotTile:
                     for j in range(self.vectors)
                 ),
             ]
-        return "\n".join([
-            *lines, "  %o1 = add nuw nsw i64 %o, 4", f"  %b1 = getelementptr i8, ptr %b, i64 {4 * self.columns}",
-            "  %more = icmp ult i64 %o1, %end", "  br i1 %more, label %loop, label %next", "next:",
-            "  %n1 = add nuw nsw i64 %n, 1", "  %again = icmp ult i64 %n1, %count", "  br i1 %again, label %segment, label %done",
-            "done:", *(f"  store {sums} %s{i}_{j}, ptr %to{i}_{j}, align 4" for i, j in tile), "  ret void", "}",
-        ])  # fmt: skip
+        stores = [f"  store {sums} %s{i}_{j}, ptr %to{i}_{j}, align 4" for i, j in tile]
+        return "\n".join([*lines, *loop.end, *stores, "  ret void", "}"])
