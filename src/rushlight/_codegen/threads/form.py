@@ -36,7 +36,7 @@ are printed from this one form.
 | mbarrier_expect | byte offset; `buffer`, `bytes`: one thread arrives, and the phase waits for so many bytes |
 | mbarrier_arrive | byte offset, condition; `buffer`: one thread of each warp arrives where the condition holds |
 | mbarrier_wait | byte offset, parity; `buffer`: until the phase of this parity is complete |
-| tile_copy | byte offset, barrier's byte offset, places..., offsets...; `buffer`, `barriers`, `map`, `offsets` (how many): one thread copies a box, late |
+| tile_copy | byte offset, barrier's byte offset, places..., offsets...; `buffer`, `barriers`, `map`, `offsets`: one thread copies a box |
 | wgmma_fence, wgmma_commit | registers are ready for products; closes a group of products |
 | undefined | -> registers that hold anything |
 | wgmma | byte offset, c[, whether c counts] -> registers; `form`, `n`, `a`, `b` (`Side`): warpgroups multiply in the background |
