@@ -32,9 +32,9 @@ def _machine(features=""):
     return target.create_target_machine(cpu=cpu, features=host + features, opt=2)
 
 
-def kernel_text(prim, in_dtypes, out_dtype, params, width, fma=True):
+def kernel_text(prim, in_dtypes, out_dtype, params, width, fma=True, byte_dots=False):
     """`void @k(ptr out, ptr in0, ..., i64 n)`; n is a multiple of the width."""
-    module = ModuleText()
+    module = ModuleText(byte_dots)
     em = Emitter(width, module, fma=fma)
     args = []
     for k, dtype in enumerate(in_dtypes):
@@ -82,9 +82,9 @@ def compile_text(text, features=""):
 
 
 @functools.cache
-def kernel(prim, in_names, out_name, params=(), width=WIDTH, features=""):
+def kernel(prim, in_names, out_name, params=(), width=WIDTH, features="", byte_dots=False):
     in_dtypes = [BY_NAME[n] for n in in_names]
-    text = kernel_text(prim, in_dtypes, BY_NAME[out_name], dict(params), width, fma="-fma" not in features)
+    text = kernel_text(prim, in_dtypes, BY_NAME[out_name], dict(params), width, "-fma" not in features, byte_dots)
     address = compile_text(text, features)
     types = [ctypes.c_void_p] * (1 + len(in_names)) + [ctypes.c_int64]
     return ctypes.CFUNCTYPE(None, *types)(address)
@@ -94,7 +94,7 @@ def numpy_dtype(name):
     return np.dtype("uint16" if name == "bfloat16" else name)
 
 
-def run(prim, *arrays, out=None, in_names=None, params=(), width=WIDTH, features=""):
+def run(prim, *arrays, out=None, in_names=None, params=(), width=WIDTH, features="", byte_dots=False):
     """The primitive on NumPy arrays of one shape; bfloat16 is held as its uint16 bits (give `in_names`)."""
     arrays = [np.ascontiguousarray(a) for a in arrays]
     in_names = in_names or tuple(a.dtype.name for a in arrays)
@@ -107,6 +107,6 @@ def run(prim, *arrays, out=None, in_names=None, params=(), width=WIDTH, features
         p[:size] = a.reshape(-1)
         inputs.append(p)
     result = np.empty(padded, numpy_dtype(out))
-    f = kernel(prim, tuple(in_names), out, tuple(params), width, features)
+    f = kernel(prim, tuple(in_names), out, tuple(params), width, features, byte_dots)
     f(result.ctypes.data, *(p.ctypes.data for p in inputs), padded // width)
     return result[:size].reshape(arrays[0].shape)

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from tests.kernels.scalar_harness import FEATURES, run
 
+from rushlight._backends.cpu.microkernels.dot_tile import has_byte_dots
 from rushlight._codegen.scalar import Emitter
+from rushlight._native.target import host_target
 from rushlight._types.dtype import BOOL, INT32, INT64
+
+BYTE_DOTS = "the instruction of products of bytes"
 
 INTEGERS = ["uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"]
 
@@ -118,6 +122,20 @@ def test_greatest_common_divisor(dtype, features):
     x, y = pairs(dtype)
     expected = [math.gcd(int(a), int(b)) for a, b in zip(x, y, strict=True)]
     np.testing.assert_array_equal(run("gcd", x, y, features=features), wrapped(expected, dtype))
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("features", [*FEATURES, *([BYTE_DOTS] if has_byte_dots(host_target()) else [])])
+def test_products_of_four_bytes(width, features):
+    """With the instruction and without it, for narrow vectors and for those that stand for several registers."""
+    a, b, c = (np.random.default_rng(k).integers(-(2**31), 2**31, 130).astype(np.int32) for k in range(3))
+    a[:3], b[:3] = (-1, -1, 0x7F7F7F7F), (-0x7F7F7F80, 0x7F7F7F7F, -1)
+    products = a.view(np.uint8).astype(np.int64) * b.view(np.int8)
+    expected = (products.reshape(-1, 4).sum(1) + c).astype(np.int32)
+    dots = features is BYTE_DOTS
+    np.testing.assert_array_equal(
+        run("dp4a", a, b, c, width=width, features="" if dots else features, byte_dots=dots), expected
+    )
 
 
 def test_bools():

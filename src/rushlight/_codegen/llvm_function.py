@@ -27,8 +27,8 @@ class Printer:
 
     __slots__ = ("fn", "indices", "statement_writers", "values")
 
-    def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int) -> None:
-        self.fn = fn = FunctionEmitter(kernel, name, fma, bits)
+    def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int, byte_dots: bool) -> None:
+        self.fn = fn = FunctionEmitter(kernel, name, fma, bits, byte_dots)
         self.values = values = Values(fn)
         self.indices = values.indices
         reductions = Reductions(fn, values, self.statements)
@@ -173,6 +173,6 @@ def only_scatters(s: Loop) -> bool:
     )
 
 
-def print_kernel(kernel: Kernel, name: str, *, fma: bool, bits: int) -> str:
+def print_kernel(kernel: Kernel, name: str, *, fma: bool, bits: int, byte_dots: bool = False) -> str:
     """The LLVM module that defines `i32 @name(ptr bufs, ptr ints, i64 piece)`, for vectors of `bits`."""
-    return Printer(kernel, name, fma, bits).text()
+    return Printer(kernel, name, fma, bits, byte_dots).text()

@@ -53,9 +53,9 @@ class FunctionEmitter:
     current lanes.
     """
 
-    def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int) -> None:
+    def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int, byte_dots: bool = False) -> None:
         self.kernel, self.name, self.bits = kernel, name, bits
-        self.module = ModuleText()
+        self.module = ModuleText(byte_dots)
         self.one = Emitter(1, self.module, fma=fma)
         self.body = self.one._body
         self.scopes: list[Scope] = [Scope("entry")]

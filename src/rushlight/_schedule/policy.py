@@ -151,3 +151,4 @@ class Target(NamedTuple):
     fma: bool
     library: Library
     policy: Policy
+    byte_dots: bool = False  # whether an instruction adds four products of bytes

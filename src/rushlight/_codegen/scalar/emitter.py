@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .convert import bfloat16_part, bitcast, convert
 from .lowerings import BINARY, BOOL_BINARY, BOOL_UNARY, COMPLEX_BINARY, COMPLEX_UNARY, INT_BINARY, INT_UNARY, UNARY
+from .words import dp4a
 from .writer import Check, Pairs, Val, Writer, lane_mask
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ _SPECIAL: dict[str, Callable[[Sequence[Any], Sequence[DType], DType], Value]] = 
     "bitcast": lambda args, in_dtypes, out: bitcast(args[0], in_dtypes[0], out),
     "select": _select,
     "fma": lambda args, in_dtypes, out: args[0].em.fma(*args),
+    "dp4a": lambda args, in_dtypes, out: dp4a(*args),
     "complex": lambda args, in_dtypes, out: (args[0], args[1]),
     "real": lambda args, in_dtypes, out: args[0][0] if isinstance(args[0], tuple) else args[0],
     "imag": lambda args, in_dtypes, out: (

@@ -53,11 +53,15 @@ def mem_lanes(dtype: DType) -> int:
 
 
 class ModuleText:
-    """Declarations, helper functions and constant tables of a module.  `str()` gives their text."""
+    """Declarations, helper functions and constant tables of a module.  `str()` gives their text.
 
-    __slots__ = ("declarations", "definitions")
+    `byte_dots`: whether the machine has an instruction that adds four products of bytes.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("byte_dots", "declarations", "definitions")
+
+    def __init__(self, byte_dots: bool = False) -> None:
+        self.byte_dots = byte_dots
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
 

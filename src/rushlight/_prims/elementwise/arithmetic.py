@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._base.errors import DTypeError
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build, numbers
 from rushlight._prims.families import pointwise
 from rushlight._prims.record import not_differentiable, prim
-from rushlight._prims.samples import pointwise_samples
+from rushlight._prims.samples import Samples, integers, pointwise_samples
+from rushlight._types.dtype import INT32, DType
 
 __all__: list[str] = []
 
@@ -61,6 +63,33 @@ def _fma_reference(a: Any, b: Any, c: Any) -> Any:
 pointwise(
     "fma", "a * b + c, rounded once where the machine can.", kinds="f", reference=_fma_reference, samples=pointwise_samples(REALS, 3),
     rules=[lambda t, c_, out, a, b, c: t * b, lambda t, c_, out, a, b, c: t * a, lambda t, c_, out, a, b, c: t],
+)  # fmt: skip
+
+
+# ***** products of bytes *****
+
+
+def _only_int32(dtype: DType) -> DType:
+    if dtype is not INT32:
+        raise DTypeError(f"prim.dp4a takes int32 words, got {dtype.name}", dtype)
+    return dtype
+
+
+def _dp4a_reference(a: Any, b: Any, c: Any) -> Any:
+    bytes_of = [np.ascontiguousarray(x).reshape(-1).view(kind) for x, kind in ((a, np.uint8), (b, np.int8))]
+    products = bytes_of[0].astype(np.int64) * bytes_of[1].astype(np.int64)
+    return (products.reshape(-1, 4).sum(1).reshape(a.shape) + c).astype(np.int32)
+
+
+def _word_samples() -> Samples:
+    yield [integers((17,), k, -(1 << 31), 1 << 31, dtype="int32") for k in range(3)], {}
+    ends = np.array([-1, 0, 0x7F7F7F7F, -0x7F7F7F80, 0x0F0F0F0F], dtype=np.int32)  # bytes at their bounds
+    yield [ends[:, None].repeat(5, 1), ends[None, :].repeat(5, 0), np.zeros((5, 5), np.int32)], {}
+
+
+pointwise(
+    "dp4a", "c plus the products of the four unsigned bytes of a with the four signed bytes of b, in 32 bits that wrap (PTX dp4a, x86 vpdpbusd).",
+    kinds="i", reference=_dp4a_reference, rules=not_differentiable("it is for integers"), samples=_word_samples, result=_only_int32, arity=3,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from rushlight._backends.cpu.gemm.byte_products_native import D, make_byte_produ
 from rushlight._backends.cpu.gemm.byte_windows import MOST_DIMS, WORD
 from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.microkernels.byte_tile import ByteTile
-from rushlight._backends.cpu.microkernels.dot_tile import DotTile
+from rushlight._backends.cpu.microkernels.dot_tile import DotTile, has_byte_dots
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime import runtime as _runtime
@@ -41,8 +41,7 @@ _KEPT: list[Any] = []  # loaded code that the kernel calls
 
 def dot_tile(target: TargetDescription) -> DotTile | None:
     """The tile around an instruction for four products of bytes; None on machines without it."""
-    flag = {64: "avx512_vnni", 32: "avx_vnni"}.get(target.vector_bytes, "")
-    return DOTS[target.vector_bytes] if target.arch == "x86_64" and flag and target.has(flag) else None
+    return DOTS[target.vector_bytes] if has_byte_dots(target) else None
 
 
 def _kernel() -> Callable[..., Any]:

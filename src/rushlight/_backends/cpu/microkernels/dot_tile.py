@@ -10,12 +10,21 @@ by the vectors of B: 6 x 4 sums in 32 registers, 4 x 2 in 16.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rushlight._backends.cpu.microkernels.window_loop import WindowLoop
 
-__all__ = ["DotTile"]
+__all__ = ["DotTile", "has_byte_dots"]
 
 _INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpbusd.512", 8: "llvm.x86.avx512.vpdpbusd.256"}
 _SIZES = {16: (6, 4), 8: (4, 2)}  # rows and vectors, by lanes
+_FLAGS = {64: "avx512_vnni", 32: "avx_vnni"}  # by bytes of a vector
+
+
+def has_byte_dots(machine: Any) -> bool:
+    """Whether a machine (`arch`, `vector_bytes`, `has(flag)`) has the instruction for its vectors."""
+    flag = _FLAGS.get(machine.vector_bytes, "")
+    return machine.arch == "x86_64" and bool(flag) and machine.has(flag)
 
 
 class DotTile:

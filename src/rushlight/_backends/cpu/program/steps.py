@@ -68,7 +68,9 @@ class KernelStep:
         """The key of the compiled kernel.  Equal keys are equal machine code."""
         if self._key is None:
             t = self.target
-            self._key = f"{t.vector_bytes} {int(t.fma)}\n{self.kernel.text()}"
+            text = self.kernel.text()
+            dots = " byte_dots" if t.byte_dots and "dp4a" in text else ""
+            self._key = f"{t.vector_bytes} {int(t.fma)}{dots}\n{text}"
         return self._key
 
     @property
@@ -79,7 +81,8 @@ class KernelStep:
     def llvm(self) -> str:
         """The LLVM module of the kernel, whose function is named `symbol`."""
         t = self.target
-        return llvm_function.print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
+        bits = 8 * t.vector_bytes
+        return llvm_function.print_kernel(self.kernel, self.symbol, fma=t.fma, bits=bits, byte_dots=t.byte_dots)
 
     def ints(self) -> list[int]:
         """The constants of a call: pieces, flags, number and sizes of the outputs to allocate, and the slots from word
