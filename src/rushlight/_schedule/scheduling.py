@@ -8,7 +8,7 @@ the graph; each reduction and each stored value joins the latest group that it f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rushlight._schedule.attached import fuse_epilogues, fuse_prologues
 from rushlight._schedule.grouping import Grouper, Operands
@@ -176,26 +176,37 @@ class Scheduler:
         self.schedule.notes.append(f"group {number}: calls {node.prim.name}")
 
 
+class _Work(NamedTuple):
+    """The work of computing one element: values in memory that are read, the cost, and those among them that are results
+    of reductions.
+    """
+
+    reads: frozenset[int]
+    cost: float
+    reductions: frozenset[int]
+
+
 class KeptValues:
     """Decides which values are stored rather than computed again for each of their readers."""
 
     def __init__(self, schedule: Schedule, grouper: Grouper) -> None:
         self.schedule, self.grouper = schedule, grouper
-        self._works: dict[int, tuple[frozenset[int], float, bool]] = {}
+        self._works: dict[int, _Work] = {}
 
-    def _work_of(self, value: Value) -> tuple[frozenset[int], float, bool]:
-        """The work of computing one element of `value`: values in memory that it reads, its cost, whether it needs a
-        reduction.
-        """
+    def _work_of(self, value: Value) -> _Work:
+        """The work of computing one element of `value`."""
         work = self._works.get(id(value))
         if work is None:
             node = value.node
             if id(value) in self.schedule.placed or node is None or not _is_map(node):
-                work = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
+                leaf = frozenset((id(value),))
+                work = _Work(leaf, 0.0, leaf if node is not None and is_reduction(node) else frozenset())
             else:
                 parts = [self._work_of(x) for x in node.inputs]
-                cost = self.schedule.policy.cost(node.prim.name) + sum(p[1] for p in parts)
-                work = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
+                cost = self.schedule.policy.cost(node.prim.name) + sum(p.cost for p in parts)
+                reads = frozenset[int]().union(*(p.reads for p in parts))
+                reductions = frozenset[int]().union(*(p.reductions for p in parts))
+                work = _Work(reads, cost, reductions)
             self._works[id(value)] = work
         return work
 
@@ -210,12 +221,17 @@ class KeptValues:
             x, out = node.inputs[0], node.outputs[0]
             size = numel(x.shape)
             if size >= policy.repeated and numel(out.shape) >= policy.repeats * size:
-                _, cost, reduces = self._work_of(x)
+                work = self._work_of(x)
                 if name == "broadcast" and _is_spread(x):
                     self._keep(x)
-                elif cost >= policy.expensive and not reduces and not self._is_to_spread(out):
+                elif work.cost >= policy.expensive and not work.reductions and not self._is_to_spread(out):
                     self._keep(x)
-                elif cost >= policy.expensive_reduction and reduces and self._from_columns(x):
+                elif work.cost >= policy.expensive_reduction and work.reductions and self._from_columns(x):
+                    self._keep(x)
+            if size > 1 and numel(out.shape) >= policy.repeated * size:
+                work = self._work_of(x)
+                # Rows that are divided by their norm, say, and then read for each column of a result.
+                if work.cost >= policy.expensive and work.reductions and work.reductions < work.reads:
                     self._keep(x)
         if node.prim.lower[0] == "scatter":  # it computes its operands element by element, without vectors
             for x in node.inputs[1:]:
@@ -225,12 +241,12 @@ class KeptValues:
                     and id(x) not in self.schedule.placed
                 ):
                     x = x.node.inputs[0]
-                _, cost, reduces = self._work_of(x)
-                if numel(x.shape) >= policy.repeated and cost >= policy.expensive and not reduces:
+                work = self._work_of(x)
+                if numel(x.shape) >= policy.repeated and work.cost >= policy.expensive and not work.reductions:
                     self._keep(x)
         if len(self.schedule.graph.nodes) > policy.small_graph and _is_map(node):
             value = node.outputs[0]
-            if self.schedule.uses.get(id(value), 0) >= 2 and len(self._work_of(value)[0]) > policy.max_reads:
+            if self.schedule.uses.get(id(value), 0) >= 2 and len(self._work_of(value).reads) > policy.max_reads:
                 self._keep(value)
 
     def _is_to_spread(self, value: Value) -> bool:
