@@ -208,6 +208,66 @@ def row_gemv(seconds: float) -> None:
                 f"4096 x 4096, one row    {name:<10} {kind:<6} {least(run, seconds):6.2f} ms   {sqnr(exact, found):5.1f} dB",
                 flush=True,
             )
+    with rushlight.no_grad():
+        for name, run in integer_rows(x, w).items():
+            print(
+                f"4096 x 4096, one row    {name:<33} {least(run, seconds):6.3f} ms   {sqnr(exact, run()):5.1f} dB",
+                flush=True,
+            )
+
+
+def onnxruntime_row(x: np.ndarray, w: np.ndarray, bits: int) -> Callable[[], Any] | None:
+    """onnxruntime's product with a weight of few bits in groups of 128 and activations of eight; None where it is absent."""
+    try:
+        onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
+    except ImportError:
+        return None
+    n, most = w.shape[0], 2**bits - 1
+    groups = w.reshape(n, n // 128, 128)
+    low = np.minimum(groups.min(-1), 0)
+    scale = ((np.maximum(groups.max(-1), 0) - low) / most).astype(np.float32)
+    zero = np.clip(np.rint(-low / scale), 0, most).astype(np.uint8)
+    ints = np.clip(np.rint(groups / scale[..., None]) + zero[..., None], 0, most).astype(np.uint8)
+    if bits == 4:
+        ints, zero = ints[..., ::2] | ints[..., 1::2] << 4, zero[:, ::2] | zero[:, 1::2] << 4
+    given = {"b": ints, "s": scale.reshape(-1), "z": zero.reshape(-1)}
+    node = onnx.helper.make_node(
+        "MatMulNBits",
+        ["x", *given],
+        ["y"],
+        domain="com.microsoft",
+        K=n,
+        N=n,
+        bits=bits,
+        block_size=128,
+        accuracy_level=4,
+    )
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, n]) for name in "xy"]
+    held = [onnx.numpy_helper.from_array(value, name) for name, value in given.items()]
+    sets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "product", ends[:1], ends[1:], held), opset_imports=sets, ir_version=8
+    )
+    settings = runtime.SessionOptions()
+    settings.intra_op_num_threads = rushlight.get_num_threads()
+    session = runtime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"x": x})[0]
+
+
+def integer_rows(x: np.ndarray, w: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """Products with weights of few bits and activations of eight, ours and onnxruntime's."""
+    page = importlib.import_module("rushlight.ao.quantization.int8_activations")
+    layer = rushlight.nn.Linear(*w.shape, bias=False)
+    with rushlight.no_grad():
+        layer.weight.copy_(rushlight.from_numpy(w))
+    runs: dict[str, Callable[[], Any]] = {}
+    for bits in (8, 4):
+        made = page.Int8ActivationLinear.from_float(layer, bits)
+        runs[f"rushlight  int{bits}, int8 activations"] = lambda m=made: m(rushlight.from_numpy(x)).numpy()
+        peer = onnxruntime_row(x, w, bits)
+        if peer is not None:
+            runs[f"onnxruntime int{bits}, int8 activations"] = peer
+    return runs
 
 
 def gpt2(T: Any, past: int) -> Any:
@@ -249,13 +309,13 @@ def row_gpt2(seconds: float) -> None:
         exact = model(token).numpy()
         first = least(lambda: model(token), seconds)
         print(f"GPT-2 decode, one token  rushlight  float  {first:6.1f} ms", flush=True)
-        for bits in (8, 4):
-            made = page.quantize_weights(copy.deepcopy(model), bits)
+        for bits, activations in ((8, "float"), (4, "float"), (8, "int8"), (4, "int8")):
+            made = page.quantize_weights(copy.deepcopy(model), bits, activations=activations)
             ms = least(lambda m=made: m(token), seconds)
             again = least(lambda: model(token), seconds)  # in turn: other programs slow both
             times = min(first, again) / ms
             print(
-                f"GPT-2 decode, one token  rushlight  int{bits}   {ms:6.1f} ms   {times:4.2f} times float   "
+                f"GPT-2 decode, one token  rushlight  int{bits}, {activations:<5} {ms:6.1f} ms   {times:4.2f} times float   "
                 f"{sqnr(exact, made(token).numpy()):5.1f} dB",
                 flush=True,
             )

@@ -12,6 +12,7 @@ import rushlight as torch
 from rushlight.__main__ import main
 from rushlight.ao.ns.fx.utils import compute_sqnr
 from rushlight.ao.ns.sensitivity import layer_sensitivity, plot_sensitivity
+from rushlight.ao.quantization.int8_activations import Int8ActivationLinear
 from rushlight.ao.quantization.kv_cache import QuantizedKVCache
 from rushlight.ao.quantization.weight_only import WeightOnlyLinear, quantize_weights
 
@@ -32,6 +33,38 @@ def test_weights_of_few_bits(bits: int, least: float) -> None:
     other = torch.nn.Sequential(WeightOnlyLinear(64, 64, True, bits, 32), torch.nn.ReLU(), torch.nn.Linear(64, 10))
     other.load_state_dict(made.state_dict())
     assert torch.equal(other(x), made(x))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_products_of_bytes_are_those_of_the_rounded_numbers(bits: int, rows: int) -> None:
+    """Against NumPy: each 32 numbers of a row are rounded by their largest, each row or group of weights by its own."""
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(128, 48), torch.randn(rows, 128)
+    x[0, :32] = 0.0
+    made, floats = Int8ActivationLinear.from_float(layer, bits, 64), WeightOnlyLinear.from_float(layer, bits, 64)
+    groups = x.numpy().reshape(rows, 4, 32)
+    most = abs(groups).max(2, keepdims=True)
+    steps = np.where(most > 0, np.float32(127) / np.where(most > 0, most, 1), np.float32(0))
+    rounded = (np.rint(groups * steps) * (most.astype(np.float64) / 127)).reshape(rows, 128)
+    weight = (floats(torch.eye(128)) - layer.bias).detach().numpy().T  # the rounded weight, as it is
+    found = made(x).detach().numpy()
+    np.testing.assert_allclose(found, rounded @ weight.astype(np.float64).T + layer.bias.detach().numpy(), atol=2e-5)
+    assert torch.equal(torch.compile(made)(x), made(x))
+
+
+def test_layers_that_products_of_bytes_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="in_features divisible by 32"):
+        Int8ActivationLinear(40, 16)
+    with pytest.raises(ValueError, match="'float' or 'int8', got 'int4'"):
+        quantize_weights(_net(), activations="int4")
+    made = quantize_weights(_net(), 4, 32, activations="int8")
+    assert [type(m) for m in (made[0], made[2])] == [Int8ActivationLinear, WeightOnlyLinear]
+    other = Int8ActivationLinear(64, 64, bits=4, group_size=32)
+    other.load_state_dict(made[0].state_dict())
+    assert torch.equal(other(torch.ones(2, 64)), made[0](torch.ones(2, 64)))
+    with pytest.raises(RuntimeError, match=r"does not lie in the order \[2, 16, 32\]"):
+        Int8ActivationLinear(64, 64).load_state_dict(made[0].state_dict(), strict=False)
 
 
 def test_ranges_of_four_bits_are_fitted() -> None:
@@ -96,7 +129,10 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     out = tmp_path / "small.pt"
     assert main(["quantize", f"{program}:net", "--data", str(data), "--layers", "-o", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert all(way in printed for way in ("int8 static", "int8 dynamic", "int4 weights", "accuracy")) and out.exists()
+    assert (
+        all(way in printed for way in ("int8 static", "int8 dynamic", "int4 weights", "int4 products", "accuracy"))
+        and out.exists()
+    )
     assert main(["quantize", f"{program}:absent", "--shape", "2,64"]) == 1
     assert "has no absent" in capsys.readouterr().err
 

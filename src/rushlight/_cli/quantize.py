@@ -21,7 +21,7 @@ from rushlight._base.lazy import numpy
 
 __all__ = ["main"]
 
-WAYS = ("float32", "int8 static", "int8 dynamic", "int8 weights", "int4 weights")
+WAYS = ("float32", "int8 static", "int8 dynamic", "int8 weights", "int4 weights", "int8 products", "int4 products")
 
 
 def main(argv: list[str]) -> int:
@@ -98,6 +98,8 @@ def _ways(model: Any, x: Any, given: Any) -> dict[str, Callable[[], Any]]:
         WAYS[2]: lambda: rl.ao.quantization.quantize_dynamic(model),
         WAYS[3]: lambda: weights(copy.deepcopy(model), 8),
         WAYS[4]: lambda: weights(copy.deepcopy(model), 4, given.group_size),
+        WAYS[5]: lambda: weights(copy.deepcopy(model), 8, activations="int8"),
+        WAYS[6]: lambda: weights(copy.deepcopy(model), 4, given.group_size, activations="int8"),
     }
 
 

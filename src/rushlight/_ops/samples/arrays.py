@@ -484,6 +484,11 @@ give(
     Call(Draw(6, 64, dtype=FLOAT32), PACKED, 32, SCALES),
 )
 give("_convert_weight_to_int4pack_for_cpu", Call(Draw(16, 64, dtype=INT32, low=0, high=16), 1))
+WORDS = Draw(2, 16, 16, dtype=INT32, low=-(1 << 31), high=1 << 31)  # 32 rows of 64 numbers, or of 128 of four bits
+ROW_SCALES = Draw(32, dtype=FLOAT32, low=0.001, high=0.002)
+give("linear_int8_words", *(Call(Draw(m, 64, dtype=FLOAT32), WORDS, ROW_SCALES) for m in (1, 5)))
+FOUR_BIT_SCALES = tuple(Draw(2, 32, dtype=FLOAT32, low=low, high=0.02) for low in (0.01, -0.02))
+give("linear_int4_words", *(Call(Draw(m, 128, dtype=FLOAT32), WORDS, *FOUR_BIT_SCALES) for m in (2, 5)))
 BLOCKS = Draw(3, 2, 144, dtype=UINT8, low=0, high=60)  # the scales are small numbers
 FOURS = Draw(3, 2, 18, dtype=UINT8, low=0, high=60)
 SIXTEEN = Draw(16, dtype=FLOAT32)

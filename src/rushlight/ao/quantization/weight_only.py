@@ -1,4 +1,7 @@
-"""Weights of eight or four bits under activations in floats: weights are widened in registers while they stream by."""
+"""Weights of eight or four bits under activations in floats: weights are widened in registers while they stream by.
+
+`int8_activations` has the layer whose activations are rounded too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import rushlight as torch
 from rushlight import nn
 from rushlight._interface.quantized import rows_together
 
-__all__ = ["WeightOnlyLinear", "quantize_weights"]
+__all__ = ["WeightOnlyLinear", "four_bits", "quantize_weights", "row_scales"]
 
 
 class WeightOnlyLinear(nn.Module):
@@ -98,11 +101,11 @@ class WeightOnlyLinear(nn.Module):
         made = cls(mod.in_features, mod.out_features, mod.bias is not None, bits, group_size)
         weight = mod.weight.detach().float()
         if bits == 8:
-            scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
+            scales = row_scales(weight)
             made.weight = (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
             made.scales = scales
         else:
-            ints, low, scales = _four_bits(weight.reshape(mod.out_features, -1, group_size))
+            ints, low, scales = four_bits(weight.reshape(mod.out_features, -1, group_size))
             made.weight = torch._convert_weight_to_int4pack_for_cpu(ints.reshape(weight.shape), 1).view(
                 made.weight.shape
             )
@@ -111,11 +114,16 @@ class WeightOnlyLinear(nn.Module):
         return made.train(mod.training)
 
 
+def row_scales(weight: Any) -> Any:
+    """Scales [N] by which the rows of a weight [N, K] become integers of -127 to 127."""
+    return (weight.abs().amax(1) / 127).clamp(min=1e-12)
+
+
 _RANGES = (1.0, 0.93, 0.86)  # of the numbers of a group: outliers are cut off where that serves the others
 _FITTED = 2  # times that scale and start are fitted to the integers, and these rounded anew
 
 
-def _four_bits(groups: Any) -> tuple[Any, Any, Any]:
+def four_bits(groups: Any) -> tuple[Any, Any, Any]:
     """Integers from 0 to 15 of groups of numbers [N, G, K], the starts and the scales of the groups [N, G].
 
     Of some ranges the one with the least squared error is taken, then scale and start are fitted by least squares.
@@ -152,16 +160,27 @@ def _better(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def quantize_weights(model: Any, bits: int = 8, group_size: int = 128, skip: Any = ()) -> Any:
+def quantize_weights(
+    model: Any, bits: int = 8, group_size: int = 128, skip: Any = (), activations: str = "float"
+) -> Any:
     """Replace the linear layers of a model by ones with weights of `bits` bits, in place, but those named in `skip`.
 
-    Layers whose sizes groups of four bits do not fit get eight.
+    `activations` are "float", or "int8": rounded while the model runs, which is faster and costs accuracy.  Layers whose
+    sizes groups of four bits do not fit get eight, and those that products of bytes do not fit keep floats.  ValueError
+    for other activations.
     """
+    if activations not in ("float", "int8"):
+        raise ValueError(f"activations must be 'float' or 'int8', got {activations!r}")
+    kind = WeightOnlyLinear
+    if activations == "int8":
+        from rushlight.ao.quantization.int8_activations import Int8ActivationLinear as kind
     for name, child in list(model.named_modules()):
         if type(child) is not nn.Linear or name in skip:
             continue
         fits = child.in_features % group_size == 0 and child.out_features % 16 == 0
-        made = WeightOnlyLinear.from_float(child, bits if bits == 8 or fits else 8, group_size)
+        whole = child.in_features % 32 == 0 and child.out_features % 16 == 0
+        layer = kind if whole else WeightOnlyLinear
+        made = layer.from_float(child, bits if bits == 8 or fits else 8, group_size)
         if not name:
             return made
         parent, _, last = name.rpartition(".")
