@@ -72,3 +72,23 @@ def test_a_storage_that_is_too_small_is_refused() -> None:
     x.untyped_storage().resize_(8)
     with pytest.raises(RuntimeError, match="its data is not allocated"):
         compiled(x)
+
+
+_DTYPES = ("uint8", "int16", "bfloat16", "float32", "int64", "complex64")
+
+
+@pytest.mark.parametrize("held", _DTYPES)
+def test_memory_read_as_another_dtype(held: str) -> None:
+    """Smaller and larger elements, of an input, of a result and of a part; a write that another dtype sees."""
+    x = torch.arange(6 * 32).reshape(6, 32).to(torch.uint8).view(getattr(torch, held))
+    others = [getattr(torch, name) for name in _DTYPES if name != held]
+
+    def read(x: torch.Tensor) -> list[torch.Tensor]:
+        y, found = torch.cat([x, x]), []
+        for dtype in others:
+            found += [x.view(dtype).clone(), y.view(dtype).clone(), x[1:4].view(dtype)[1:].clone()]
+        y.view(others[0])[0].copy_(y.view(others[0])[1])
+        return [*found, y]
+
+    for mine, theirs in zip(torch.compile(read, fullgraph=True)(x), read(x), strict=True):
+        assert mine.dtype is theirs.dtype and torch.equal(mine.view(torch.uint8), theirs.view(torch.uint8))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.backend import FIRST_ADDRESS
+from rushlight._capture.recording.bits import bits_as
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Branch, Call, Check, Collective, Copy, Draw, Entry, Fill, Loop, Move, Read
@@ -413,24 +414,10 @@ class Assembler:
             return
         flat, first = self._flat(stretch)
         self.calls += 1
-        flat = self.operand(flat)
-        if held.is_complex and dtype is held.to_real():
-            pairs = [build.reshape(part, (*flat.shape, 1)) for part in (prim.real(flat), prim.imag(flat))]
-            value = build.reshape(prim.cat(*pairs, dim=1), (2 * flat.shape[0],))
-            stretch.layout = Layout(value.shape, (1,), 2 * first)
-        elif dtype.is_complex and held is dtype.to_real() and first % 2 == 0 and flat.shape[0] % 2 == 0:
-            pairs = build.reshape(flat, (flat.shape[0] // 2, 2))
-            half = [
-                build.reshape(
-                    prim.slice(pairs, starts=(0, k), stops=(flat.shape[0] // 2, k + 1), steps=(1, 1)),
-                    (flat.shape[0] // 2,),
-                )
-                for k in (0, 1)
-            ]
-            value = prim.complex(*half)
-            stretch.layout = Layout(value.shape, (1,), first // 2)
-        else:
+        value, (start, rest) = bits_as(self.operand(flat), dtype), divmod(first * held.itemsize, dtype.itemsize)
+        if value is None or rest:
             raise RecordingError(f"memory of {held} at {layout} is read as {dtype}")
+        stretch.layout = Layout(value.shape, (1,), start)
         stretch.value, stretch.dtype = _call_of(value), dtype
 
 
