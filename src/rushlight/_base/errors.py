@@ -22,7 +22,7 @@ __all__ = [
     "set_warn_always",
     "warns_always",
     "DTypeError",
-    "MisfitError",
+    "OperandError",
     "MissingDeviceError",
     "MissingExtraError",
     "MissingFeatureError",
@@ -64,8 +64,8 @@ class DTypeError(TypeError):
         self.dtype = dtype
 
 
-class MisfitError(ValueError):
-    """The shapes or parameters of a primitive's call do not fit."""
+class OperandError(ValueError):
+    """Shapes or parameters that a primitive does not take."""
 
 
 class MissingFeatureError(NotImplementedError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.errors import MisfitError
+from rushlight._base.errors import OperandError
 from rushlight._prims import build
 from rushlight._prims.record import Aval, EffectPrimitive, Primitive, building
 from rushlight._types.dtype import DType
@@ -211,7 +211,7 @@ class GraphBuilder:
             try:
                 avals = primitive.spec(*inputs, **params)
             except ValueError as error:
-                raise MisfitError(str(error)) from error
+                raise OperandError(str(error)) from error
             node = Node(primitive, tuple(inputs), params, avals if primitive.multiple else [avals])
             self._known[key] = node
             self.nodes.append(node)
@@ -238,7 +238,7 @@ class GraphBuilder:
         try:
             avals = primitive.spec(*inputs, **params)
         except ValueError as error:
-            raise MisfitError(str(error)) from error
+            raise OperandError(str(error)) from error
         node = Node(primitive, tuple(inputs), params, avals if primitive.multiple else [avals])
         self.nodes.append(node)
         if effect.replaces:

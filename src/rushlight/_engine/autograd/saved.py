@@ -17,7 +17,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from rushlight._base.errors import MisfitError, NotDifferentiableError
+from rushlight._base.errors import NotDifferentiableError, OperandError
 from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot, differentiate
@@ -227,7 +227,7 @@ class SavedCall:
         wrt = [k for k, spec in enumerate(specs) if spec.dtype.is_floating_point or spec.dtype.is_complex]
         try:
             return differentiate(self.op, template, specs, wrt, self.info.mask).saved
-        except (NotDifferentiableError, MisfitError, NotImplementedError, RuntimeError, TypeError):
+        except (NotDifferentiableError, OperandError, NotImplementedError, RuntimeError, TypeError):
             return ()
 
     def fact(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from rushlight._base.errors import DTypeError, MisfitError, NotDifferentiableError
+from rushlight._base.errors import DTypeError, NotDifferentiableError, OperandError
 from rushlight._base.lazy import LazyModule
 from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.dtypes import (
@@ -235,7 +235,7 @@ def trace_operator(
         except DTypeError as error:
             given = next((s.dtype for s in specs if s.dtype is error.dtype), specs[0].dtype if specs else error.dtype)
             raise not_implemented(op.public, given) from error
-        except MisfitError as error:
+        except OperandError as error:
             found = ", ".join(f"{s.dtype.name}{list(s.shape)}" for s in specs)
             raise RuntimeError(
                 f"{op.public}(): the shapes of its arguments do not go together: {found} ({error})"
