@@ -22,7 +22,7 @@ from rushlight._engine.core.integers import integer, is_numpy_scalar
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.lower import ask_numbers
 from rushlight._engine.dispatch.out import check_outs
-from rushlight._engine.dispatch.plans.bind import NUMPY_WORDS, is_native, misfit
+from rushlight._engine.dispatch.plans.bind import NUMPY_WORDS, argument_error, is_native
 from rushlight._ops.forms import forms_of
 from rushlight._types.dtype import DType
 
@@ -71,7 +71,9 @@ class _Form:
         for name in _GROUPS.get(group, ()):
             self.named.setdefault(name, _OPTIONS.get(name))
 
-    def misfit(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, frozenset[str], Any, int] | str | None:
+    def mismatch(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[str, frozenset[str], Any, int] | str | None:
         """The first mismatch: (argument, words, value, position from 1 or 0) for a wrong type, a text otherwise; None
         where everything fits.
         """
@@ -177,7 +179,7 @@ class Accepting:
         forms = self.forms
         wrong: Any = None
         for form in forms:
-            wrong = form.misfit(args, kwargs)
+            wrong = form.mismatch(args, kwargs)
             if wrong is None:
                 if _settled_by_types(form, args, kwargs):
                     self._known.add(key)
@@ -190,7 +192,7 @@ class Accepting:
             where = f" (position {place})" if place else ""
             wanted = " or ".join(sorted(_SAID.get(w, w) for w in kinds if w != "None"))
             text = f"{self.name}(): argument '{argument}'{where} must be {wanted}, not {type(value).__name__}"
-            raise misfit(self.name, argument, value, text)
+            raise argument_error(self.name, argument, value, text)
         ask_numbers((*args, *kwargs.values()))
         given = ", ".join([*[type(a).__name__ for a in args], *[f"{k}={type(v).__name__}" for k, v in kwargs.items()]])
         raise TypeError(

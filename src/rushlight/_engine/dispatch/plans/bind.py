@@ -18,7 +18,7 @@ from rushlight._types.device import as_device
 from rushlight._types.dtype import DType
 from rushlight._types.symbols import is_symbolic
 
-__all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native", "misfit", "only_tensors"]
+__all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native", "argument_error", "only_tensors"]
 
 # NumPy's names of some arguments, which native functions of PyTorch also take.
 NUMPY_WORDS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
@@ -61,7 +61,7 @@ _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | AttributeError:
+def argument_error(function: str, argument: str, value: Any, text: str) -> TypeError | AttributeError:
     """The error for an argument of a wrong type; an AttributeError if PyTorch's function reads an attribute that the
     value lacks.
     """
@@ -78,7 +78,7 @@ def only_tensors(function: str, **given: Any) -> None:
     """TypeError if one of these arguments is not a tensor."""
     for argument, value in given.items():
         if not isinstance(value, Tensor):
-            raise misfit(
+            raise argument_error(
                 function,
                 argument,
                 value,
@@ -235,7 +235,7 @@ def _fail(op: Operator, argument: Argument, value: Any, name: str, place: int) -
         else _WORDS.get(argument.base, argument.base)
     )
     text = f"{name}(): argument '{argument.name}' (position {place + 1}) must be {wanted}, not {type(value).__name__}"
-    return misfit(op.public, argument.name, value, text)
+    return argument_error(op.public, argument.name, value, text)
 
 
 def _number(value: Any) -> Any:
