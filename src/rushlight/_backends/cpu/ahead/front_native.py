@@ -87,7 +87,7 @@ MODEL = Record(
     ("n_sizes", i64, "sizes that a call chooses"),
     ("ranges", ptr, "for each: RANGE"),
     ("calls", ptr, "for each choice of sizes, the last one fastest: the address of its CALL"),
-    ("turn", i64, "calls that run, and ENDED where one has ended; PINNING; PINS: weights stay packed"),
+    ("running", i64, "calls that run, and ENDED where one has ended; PINNING; PINS: weights stay packed"),
 )
 CALL = Record(
     "call",
@@ -154,7 +154,7 @@ CORES = 8192
 FEW = 16  # digits of a number that is read from the environment, at most
 PAGE, HUGE_PAGES = 4096, 14  # bytes of a page; MADV_HUGEPAGE
 LONGEST_NS, SPIN_NS = int(1e9 * QUANTUM_SECONDS), int(1e9 * SPIN_SECONDS)
-STATE, PROCESS, TURN = MODEL.state.place, MODEL.process.place, MODEL.turn.place
+STATE, PROCESS, RUNNING = MODEL.state.place, MODEL.process.place, MODEL.running.place
 TOO_FAR = "the size %s is from %lld to %lld, not %lld"
 ENDED, PINNING, PINS = 1 << 32, -1, -2
 
@@ -418,17 +418,17 @@ def begin_call():
     No call runs meanwhile: kernels of one call must agree on where a weight is packed.
     """
     while True:
-        seen = atomic_load(i64, TABLE, TURN)
+        seen = atomic_load(i64, TABLE, RUNNING)
         if seen == PINS:
             return
         if seen == PINNING:
             sched_yield()
         elif seen == ENDED:
-            if atomic_cas(i64, TABLE, TURN, seen, PINNING) == seen:
+            if atomic_cas(i64, TABLE, RUNNING, seen, PINNING) == seen:
                 pin_weights()
-                atomic_store(i64, TABLE, TURN, PINS)
+                atomic_store(i64, TABLE, RUNNING, PINS)
                 return
-        elif atomic_cas(i64, TABLE, TURN, seen, seen + 1) == seen:
+        elif atomic_cas(i64, TABLE, RUNNING, seen, seen + 1) == seen:
             return
 
 
@@ -436,8 +436,8 @@ def begin_call():
 def end_call():
     """A call that `begin_call` began has ended."""
     while True:
-        seen = atomic_load(i64, TABLE, TURN)
-        if seen == PINS or atomic_cas(i64, TABLE, TURN, seen, (seen - 1) | ENDED) == seen:
+        seen = atomic_load(i64, TABLE, RUNNING)
+        if seen == PINS or atomic_cas(i64, TABLE, RUNNING, seen, (seen - 1) | ENDED) == seen:
             return
 
 

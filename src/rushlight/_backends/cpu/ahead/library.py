@@ -175,7 +175,7 @@ def _describe(
     words = {
         "state": 0, "process": 0, "chosen": 0, "weights": Address("weights") if embedded else 0, "n_variants": variants,
         "variants": Address("variants"), "n_inputs": len(calls[0].inputs), "n_outputs": len(calls[0].outputs), "n_sizes": len(ranges),
-        "ranges": table(*[w for r in ranges for w in (r.least, r.most, text(r.name))]), "calls": table(*rows), "turn": 0,
+        "ranges": table(*[w for r in ranges for w in (r.least, r.most, text(r.name))]), "calls": table(*rows), "running": 0,
     }  # fmt: skip
     library.add_words("model", [words[field.name] for field in front_native.MODEL], True)
 

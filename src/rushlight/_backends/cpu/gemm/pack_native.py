@@ -17,7 +17,7 @@ __all__ = ["make_pack", "make_pack_a_amx", "make_pack_b_amx", "make_wide_pack"]
 _RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64, 16: u64}
 _MOVER = "void(ptr, ptr, i64, i64, i64)"
 LINE = 64  # bytes of a cache line
-TURN = 64  # words of a panel that are packed before those of the next one, which shares cache lines with it
+INTERLEAVE = 64  # words of a panel that are packed before those of the next one, which shares cache lines with it
 
 
 def _make_gather(panels: Panels, width: int) -> NativeFunction:
@@ -117,7 +117,7 @@ def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
                 i += together * width
         span = words
         if group > 1 and step == 1:
-            span = i64(TURN)
+            span = i64(INTERLEAVE)
         first: i64 = 0
         while first < words:
             some, part = min(span, words - first), x + bytes_ * first * group * k_step
