@@ -26,8 +26,8 @@ was waited for makes them shorter.
 
 The scheduler likes to wake a worker where it was woken from, and so puts it on the caller's core, where all it does is
 keep the caller from working.  A worker that finds itself there moves to another core before it takes a piece.  And a
-sleep is dear beside another program, for who wakes up must wait for a slice to end: a worker that met that spins longer
-the next time.
+sleep is expensive beside another program, for who wakes up must wait for a slice to end: a worker that met that spins
+longer the next time.
 """
 
 from __future__ import annotations
