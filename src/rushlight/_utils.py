@@ -13,7 +13,7 @@ from rushlight._interface.base import import_whole
 from rushlight._interface.devices import private_type
 from rushlight.compiler import is_compiling
 from rushlight.serialization import rebuild
-from rushlight.serialization.saving import recipe_of, save
+from rushlight.serialization.saving import reduction_of, save
 
 __all__ = [
     "_element_size",
@@ -31,7 +31,7 @@ torch = rushlight  # pickles of memory formats name `torch._utils.torch.channels
 
 def reduce_tensor(tensor: Any) -> Any:
     """How an ordinary pickle takes a tensor apart under the name torch; NotImplemented for what has no such form."""
-    return recipe_of(tensor)
+    return reduction_of(tensor)
 
 
 def reduce_storage(storage: Any) -> Any:

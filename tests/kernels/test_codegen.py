@@ -129,7 +129,9 @@ def test_concatenations_of_concatenations_ask_nothing_either():
 
 def test_what_a_scatter_is_told_is_computed_in_vectors_first():
     def spread(x, at, y):
-        places = build.convert(prim.floor(prim.exp(prim.sin(at))), INT64)  # of 1, 2: expensive, and the same for both rows
+        places = build.convert(
+            prim.floor(prim.exp(prim.sin(at))), INT64
+        )  # of 1, 2: expensive, and the same for both rows
         return prim.scatter(x, prim.broadcast(places, shape=(2, 100), dims=(1,)), y * 2.0, dim=1, reduce="add")
 
     ran = check(spread, normal(2, 5), normal(100), normal(2, 100), rtol=1e-4, atol=1e-4)

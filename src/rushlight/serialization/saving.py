@@ -126,11 +126,11 @@ class _OurObjects:
 
     def dump(self, obj: Any) -> None:
         """Write the pickle of an object."""
-        before, SAVING.recipe = SAVING.recipe, strided_recipe
+        before, SAVING.reduction = SAVING.reduction, strided_reduction
         try:
             super().dump(obj)  # type: ignore[misc]
         finally:
-            SAVING.recipe = before
+            SAVING.reduction = before
 
     def persistent_id(self, obj: Any) -> Any:
         """Storages stay outside of the pickle, in records of their own."""
@@ -156,7 +156,7 @@ class _OurObjects:
     def reducer_override(self, obj: Any) -> Any:
         """How our own objects are written; everything else is pickled as usual."""
         if isinstance(obj, rushlight.Tensor):
-            return recipe_of(obj)
+            return reduction_of(obj)
         if isinstance(obj, rushlight.Size):
             return rushlight.Size, (tuple(obj),)
         if isinstance(obj, rushlight.device):
@@ -208,36 +208,36 @@ def _pickler_class(pickle_module: Any) -> Any:
     return type("Pickler", (_OurObjects, pickle_module.Pickler), {})
 
 
-def recipe_of(tensor: Any) -> Any:
+def reduction_of(tensor: Any) -> Any:
     """How a pickle takes a tensor apart, in PyTorch's way; NotImplemented for classes that have a way of their own."""
     warn_if_has_hooks(tensor)
     cls = type(tensor)
     if tensor.is_nested and not getattr(tensor, "_is_param", False):
-        return _nested_recipe(tensor)
+        return _nested_reduction(tensor)
     if tensor.layout is not rushlight.strided or tensor.is_nested:
-        return _sparse_recipe(tensor)
+        return _sparse_reduction(tensor)
     if tensor.is_quantized:
-        return _quantized_recipe(tensor)
+        return _quantized_reduction(tensor)
     if cls is rushlight.nn.Parameter:
         state = dict(tensor.__dict__)
         args: tuple[Any, ...] = (tensor.data, tensor.requires_grad, OrderedDict())
         return (rebuild.rebuild_parameter_with_state, (*args, state)) if state else (rebuild.rebuild_parameter, args)
     if cls is not rushlight.Tensor and cls.__reduce_ex__ is not rushlight.Tensor.__reduce_ex__:
-        return NotImplemented  # which comes back to `strided_recipe` where it asks Tensor's own
-    return strided_recipe(tensor)
+        return NotImplemented  # which comes back to `strided_reduction` where it asks Tensor's own
+    return strided_reduction(tensor)
 
 
-def strided_recipe(tensor: Any) -> Any:
+def strided_reduction(tensor: Any) -> Any:
     """How a pickle takes a strided tensor apart, whatever way of its own its class has."""
     cls = type(tensor)
-    function, args = _tensor_recipe(tensor)
+    function, args = _tensor_reduction(tensor)
     state = tensor._state()
     if cls is rushlight.Tensor and not state:
         return function, args
     return rebuild.rebuild_from_type_v2, (function, cls, args, state)
 
 
-def _quantized_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+def _quantized_reduction(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes a quantized tensor from its integers, and what it needs."""
     ints, held = tensor._ints, tensor._quantizer
     if tensor.dtype.itemsize != ints.dtype.itemsize or not memory.has_storage_type(tensor.dtype):
@@ -259,7 +259,7 @@ def _quantized_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     )
 
 
-def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+def _sparse_reduction(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes a sparse tensor from its parts, and the parts."""
     if getattr(tensor, "_is_param", False):
         return rebuild.rebuild_parameter, (tensor.data, tensor.requires_grad, OrderedDict())
@@ -272,7 +272,7 @@ def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     return rebuild.rebuild_sparse_tensor, (tensor.layout, (*indices, tensor.detach().values(), size))
 
 
-def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+def _tensor_reduction(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes the tensor again, and its arguments."""
     dtype, size, stride = tensor.dtype, tuple(tensor.size()), tuple(tensor.stride())
     if rebuild.is_dispatched(type(tensor)) and tensor._storage is None:
@@ -289,7 +289,7 @@ def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     return rebuild.rebuild_tensor_v2, (memory.typed(storage, dtype), *rest, *metadata)
 
 
-def _nested_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+def _nested_reduction(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes a nested tensor of its parts, and the parts."""
     parts = nested.parts_of(tensor)
     if type(tensor) is not nested.StridedNested:

@@ -35,7 +35,7 @@ AS_THERE: list[Callable[[Tensor], Any]] = []
 class _Saving(threading.local):
     """Whether this thread is writing a checkpoint, which has another form for tensors."""
 
-    recipe: Callable[[Tensor], tuple[Any, ...]] | None = None
+    reduction: Callable[[Tensor], tuple[Any, ...]] | None = None
 
 
 SAVING = _Saving()
@@ -49,8 +49,8 @@ def form_there(x: Tensor) -> Any:
 
 def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     """How pickle takes a tensor apart: its storage, and the view of it."""
-    if SAVING.recipe is not None:  # a subclass whose own form builds on this one
-        return SAVING.recipe(self)
+    if SAVING.reduction is not None:  # a subclass whose own form builds on this one
+        return SAVING.reduction(self)
     spec, storage = self._spec, self._storage
     place = 0
     if storage is not None:
