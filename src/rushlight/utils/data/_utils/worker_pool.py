@@ -45,7 +45,7 @@ def _handle(sent: Any) -> Handle:
     return Handle(sent.detach())
 
 
-class Link:
+class WorkerHandle:
     """One worker, as the main process sees it."""
 
     def __init__(self, context: Any, worker: int, setup: Callable[..., Any]) -> None:
@@ -123,12 +123,12 @@ class WorkerPool:
 
     def __init__(self, context: Any, workers: int, setup: Callable[..., Any]) -> None:
         self.owner = os.getpid()
-        self.links: list[Link] = []
+        self.links: list[WorkerHandle] = []
         self._poll = select.poll()
-        self._of: dict[int, Link] = {}
+        self._of: dict[int, WorkerHandle] = {}
         try:
             for worker in range(workers):
-                link = Link(context, worker, setup)
+                link = WorkerHandle(context, worker, setup)
                 self.links.append(link)
                 for handle in (link.sock.fileno(), link.sentinel):
                     self._poll.register(handle, select.POLLIN)
@@ -139,7 +139,7 @@ class WorkerPool:
 
     # ***** talking *****
 
-    def wait(self, timeout: float | None, doing: Callable[[int], str]) -> list[tuple[Link, Any]]:
+    def wait(self, timeout: float | None, doing: Callable[[int], str]) -> list[tuple[WorkerHandle, Any]]:
         """The messages that arrive next; none when there were none within `timeout` seconds. RuntimeError when a worker
         is gone.
         """
@@ -163,7 +163,7 @@ class WorkerPool:
             if found or (last is not None and time.monotonic() >= last):
                 return found
 
-    def _read(self, link: Link, doing: Callable[[int], str]) -> list[tuple[Link, Any]]:
+    def _read(self, link: WorkerHandle, doing: Callable[[int], str]) -> list[tuple[WorkerHandle, Any]]:
         """What a worker has sent; its end, if it has ended."""
         alive = link.process.is_alive()  # asked first: what it sent before its end is there when it is not alive
         open_ = link.inbox.read()
@@ -182,7 +182,7 @@ class WorkerPool:
             self._ended(link, doing)
         return found
 
-    def _ended(self, link: Link, doing: Callable[[int], str]) -> None:
+    def _ended(self, link: WorkerHandle, doing: Callable[[int], str]) -> None:
         link.process.join(_LOOK)
         code = link.process.exitcode
         if link.dismissed and code == 0:
@@ -191,12 +191,12 @@ class WorkerPool:
             return
         raise self._death(link, code, doing(link.worker))
 
-    def _unregister(self, link: Link) -> None:
+    def _unregister(self, link: WorkerHandle) -> None:
         for handle in (link.sock.fileno(), link.sentinel):
             if self._of.pop(handle, None) is not None:
                 self._poll.unregister(handle)
 
-    def _death(self, link: Link, code: int | None, doing: str) -> RuntimeError:
+    def _death(self, link: WorkerHandle, code: int | None, doing: str) -> RuntimeError:
         pid = link.process.pid
         if code is not None and code < 0:
             name = signal.strsignal(-code) or str(-code)
