@@ -534,3 +534,38 @@ def test_a_backward_may_change_tensors_of_the_caller_in_place() -> None:
     for _ in range(2):
         with_hook(x).backward()
     assert hooked.item() == 2.0
+
+
+def _bits(function: Any, grads: list[Any], *args: Any) -> list[Any]:
+    given = [a.detach().clone(memory_format=torch.preserve_format).requires_grad_() for a in args]
+    made = function(*given)
+    made = made if isinstance(made, tuple) else (made,)
+    torch.autograd.backward(
+        [m for m, g in zip(made, grads, strict=True) if g is not None], [g for g in grads if g is not None]
+    )
+    return [a.grad for a in given]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_gradients_lie_otherwise_than_outputs(both: bool) -> None:
+    """Sums over gradients follow the layout in which these come, at every size."""
+
+    def go(x, w, b):
+        y = torch.nn.functional.conv2d(x, w, b, stride=2)
+        out = y + y.detach().cos() * y
+        return (out, (out * b.sum()).transpose(1, 2)) if both else out
+
+    compiled = torch.compile(go, fullgraph=True)
+    w, b = torch.randn(8, 4, 2, 2), torch.randn(8)
+    last = torch.channels_last
+    for n in (2, 3, 4):
+        x = torch.randn(n, 4, 8, 8).to(memory_format=last)
+        for grad in (
+            torch.randn(n, 8, 4, 4),
+            torch.randn(n, 8, 4, 4).to(memory_format=last),
+            torch.randn(n, 4, 8, 4).transpose(1, 2),
+        ):
+            for second in (None, grad.transpose(1, 2), grad.transpose(1, 2).contiguous()) if both else (None,):
+                grads = [grad, second] if both else [grad]
+                expected, found = _bits(go, grads, x, w, b), _bits(compiled, grads, x, w, b)
+                assert all(map(torch.equal, expected, found))

@@ -235,7 +235,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "lxmert": {"l_layers": 1, "x_layers": 1, "r_layers": 1, "visual_feat_dim": 16}, "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8}, "hunyuan_v1_dense": {"num_key_value_heads": 2, "head_dim": 8},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 8, "mamba_dt_rank": 2,
-              "intermediate_size": 40, "use_mamba_kernels": False},
+              "intermediate_size": 40, "use_mamba_kernels": False, "use_associative_scan": False},
     "bamba": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 4},
     "zamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8, "mamba_dt_rank": 2, "n_mamba_heads": 2, "use_mamba_kernels": False,
               "layers_block_type": ["mamba", "hybrid"]},

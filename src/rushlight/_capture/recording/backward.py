@@ -18,6 +18,7 @@ from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
+from rushlight._types.layout import is_dense, memory_order
 
 __all__ = ["NAME", "How", "ProgramBackwardSpec", "Variant"]
 
@@ -25,21 +26,24 @@ NAME = "CompiledFunctionBackward"
 # The backward graph, the sources of its saved values, and the numbers of its results for each input: more than one where
 # they are not added up.
 Variant = tuple[Graph, list[tuple[str, int]], list[tuple[int, ...]]]
-# (whether what an input gets is not added up, outputs at which backward ends, the edges that are wanted: all if None).
-How = tuple[bool, tuple[int, ...], tuple[int, ...] | None]
+# (whether what an input gets is not added up, outputs at which backward ends, the edges that are wanted: all if None,
+# the orders of the dims of gradients that lie otherwise than was assumed).
+Orders = tuple[tuple[int, ...] | None, ...]
+How = tuple[bool, tuple[int, ...], tuple[int, ...] | None, Orders]
 
 
 class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, (apart, points, edges))` records it, for some edges alone if these are given. `several` are the
-    edges to which an eager program gives more than one gradient (see `ProgramNode`). `inner` tells of outputs from
+    `variant(mask, (apart, points, edges, orders))` records it, for some edges alone if these are given. `lies` has for
+    outputs the order of dims in which their gradients were assumed to lie: eager calls leave what they compute of
+    others in another order, and sums follow it, so that backward is recorded for these too. `several` are the edges to which an eager program gives more than one gradient (see `ProgramNode`). `inner` tells of outputs from
     which others are computed (see `StagedNode`), `joined` which outputs have what they saved in common: backward from
     one frees that of the others.
     """
 
-    __slots__ = ("_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "several")
+    __slots__ = ("_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "lies", "several")
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class ProgramBackwardSpec(BackwardSpec):
         self._variant, self._lock, self.several = variant, Lock(), tuple(several)
         self.inner: dict[int, tuple[int, ...]] = {}
         self.joined: dict[int, frozenset[int]] = {}
+        self.lies: dict[int, Sequence[int]] = {}
         self.ends = False
         self.latest_first: Callable[[Iterable[int]], list[int]] = sorted
         self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
@@ -61,7 +66,7 @@ class ProgramBackwardSpec(BackwardSpec):
 
     def take_histories(self, of: ProgramBackwardSpec) -> None:
         """As another: with the same outputs, at other sizes."""
-        self.joined = of.joined
+        self.joined, self.lies = of.joined, of.lies
         if of.inner:
             self.let_in_stages(of.inner, of.latest_first)
         if of.ends:
@@ -89,10 +94,36 @@ class ProgramBackwardSpec(BackwardSpec):
         if all(g is not None or not flag for g, flag in zip(grads, self.mask, strict=True)):
             return super()._from_results(saved, grads, run)
         try:
-            found = self.variant(self.wanted(grads))
+            found = self.variant(self.wanted(grads), orders=self.orders(grads))
         except NotImplementedError:  # it reads what the whole backward does not, and so was not saved
             return super()._from_results(saved, grads, run)
         return [None if g is None else g[0] for g in self.of_variant(found, [saved[k] for k in found[1]], grads)]
+
+    def orders(self, grads: Sequence[Tensor | None]) -> Orders:
+        """The orders of the dims of those gradients that lie otherwise than was assumed; nothing where all do as was."""
+        found = [
+            None if (lies := self.lies.get(j)) is None else _other_order(g._spec, lies)
+            for j, (g, flag) in enumerate(zip(grads, self.mask, strict=False))
+            if flag and g is not None
+        ]
+        return tuple(found) if any(found) else ()
+
+    def _prepared(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        count, given = len(self.sources), iter(inputs[len(self.sources) :])
+        orders = self.orders([next(given) if flag else None for flag in self.mask])
+        if not orders:
+            return super()._prepared(inputs)
+        try:
+            call, picks, outputs = self.variant(self.mask, orders=orders)
+        except NotImplementedError:  # it reads what was not saved
+            return super()._prepared(inputs)
+        places = [each[0] if each else None for each in outputs]
+
+        def run(*inputs: Any) -> list[Tensor | None]:
+            results = call(*[inputs[k] for k in picks], *inputs[count:])
+            return [None if place is None else results[place] for place in places]
+
+        return run
 
     def variant(
         self,
@@ -100,13 +131,14 @@ class ProgramBackwardSpec(BackwardSpec):
         apart: bool = False,
         points: tuple[int, ...] = (),
         edges: tuple[int, ...] | None = None,
+        orders: Orders = (),
     ) -> tuple[Any, list[int], list[tuple[int, ...]]]:
         """(what to call, the saved values that it takes, the places of its results by edge, then by point)."""
-        key = mask, apart, points, edges
+        key = mask, apart, points, edges, orders
         with self._lock:  # a recording is continued by one thread at a time
             found = self._variants.get(key)
             if found is None:
-                graph, sources, outputs = self._variant(mask, (apart, points, edges))
+                graph, sources, outputs = self._variant(mask, (apart, points, edges, orders))
                 places = {source: k for k, source in enumerate(self.sources)}
                 found = GRAPH_CALLS.caller(graph, NAME), [places[s] for s in sources], outputs
                 self._variants[key] = found
@@ -167,7 +199,7 @@ class WholeNode(OpNode):
         points: tuple[int, ...] = (),
         edges: tuple[int, ...] | None = None,
     ) -> list[tuple[Tensor, ...] | None]:
-        found = self.info.variant(mask, apart, points, edges)
+        found = self.info.variant(mask, apart, points, edges, self.info.orders(grads))
         found_items = self._unpack(self.saved, True, found[1])
         results: list[tuple[Tensor, ...] | None] = self.info.of_variant(found, found_items, grads)
         return results
@@ -363,6 +395,15 @@ def _of_one(extra: Extra, number: int) -> Extra:
         if held is not None and number in held:
             setattr(found, name, {number: held[number]})
     return found
+
+
+def _other_order(spec: Any, lies: Sequence[int]) -> tuple[int, ...] | None:
+    """The order of the dims of a dense tensor in memory; None where it is `lies`."""
+    shape = spec.shape
+    if not is_dense(shape, spec.strides):
+        return None
+    order = tuple([d for d in memory_order(shape, spec.strides) if shape[d] != 1])
+    return None if order == tuple([d for d in lies if shape[d] != 1]) else order
 
 
 def _arrived(task: Any, edge: Any) -> bool:

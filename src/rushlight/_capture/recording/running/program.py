@@ -23,8 +23,9 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor, edge_of, was_changed
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition, readers_of
-from rushlight._types.layout import contiguous_strides, is_dense
+from rushlight._types.layout import contiguous_strides, dense_strides, is_dense, memory_order
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import hint
 
 __all__ = ["compiled_program"]
 
@@ -321,11 +322,18 @@ class _Build:
         return sorted(points, key=lambda j: -split_edge(edge_of(self.outputs[j]))[0]._seq)
 
     def _gradients_of(
-        self, chosen: Sequence[int], edges: Sequence[GradientEdge], apart: bool = False, ends: Collection[Any] = ()
+        self,
+        chosen: Sequence[int],
+        edges: Sequence[GradientEdge],
+        apart: bool = False,
+        ends: Collection[Any] = (),
+        laid: Mapping[int, Tensor] | None = None,
     ) -> list[Any]:
-        """Recorded gradients that come from some of the outputs that want one (see `run_backward`)."""
+        """Recorded gradients that come from some of the outputs that want one (see `run_backward`).  `laid` has
+        stand-ins for gradients that lie in another way than the first ones.
+        """
         roots = [self.outputs[self.wanting[k]] for k in chosen]
-        cotangents = [self.cotangents[k] for k in chosen]
+        cotangents = [(laid or {}).get(k, self.cotangents[k]) for k in chosen]
         self._idle = set()
         start = len(self.recording.log)
         found = run_backward(
@@ -356,18 +364,20 @@ class _Build:
     ) -> Variant:
         """The backward where only some outputs have a gradient, from the values that are saved for all.
 
-        `how` is (apart, points, edges): with `apart` what an input gets is not added up; backward ends at the outputs
-        `points`, whose gradients follow those of the inputs; if `edges` are given, others get none.
+        `how` is (apart, points, edges, orders): with `apart` what an input gets is not added up; backward ends at the
+        outputs `points`, whose gradients follow those of the inputs; if `edges` are given, others get none; `orders`
+        are those of the dims in the memory of the gradients, where they lie otherwise than these outputs.
         """
-        recording, before, (apart, points, edges) = self.recording, len(self.recording.log), how
+        recording, before, (apart, points, edges, orders) = self.recording, len(self.recording.log), how
         chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
         with recording.continued():
+            laid = self._laid_cotangents(assembler, dict(zip(chosen, orders, strict=False)))
             roots = {split_edge(edge_of(self.outputs[self.wanting[k]]))[0] for k in chosen}
             stops = {p: GradientEdge(*split_edge(edge_of(self.outputs[p]))) for p in points}
             stops = {p: edge for p, edge in stops.items() if edge.node not in roots}
             ends = {edge.node for edge in stops.values()}
             wanted = range(len(self.edges)) if edges is None else edges
-            some = self._gradients_of(chosen, [*[self.edges[k] for k in wanted], *stops.values()], apart, ends)
+            some = self._gradients_of(chosen, [*[self.edges[k] for k in wanted], *stops.values()], apart, ends, laid)
         count = len(self.edges)
         reached = dict(zip(wanted, some, strict=False))
         found = [*[reached.get(k) for k in range(count)], *some[len(wanted) :]]
@@ -379,7 +389,7 @@ class _Build:
             gradients = [self._gradient(g, assembler) for each in parts for g in each]
         gradients += [made.value for made in assembler.last_calls()]
         ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
-        cotangents = [self._cotangent(k, ends) for k in chosen]
+        cotangents = [self._cotangent(k, ends, laid[k]._ptr if k in laid else None) for k in chosen]
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
         count = len(self.outputs)
         held = self._held_by(
@@ -532,6 +542,10 @@ class _Build:
             lambda mask, how: self._variant(assembler, logical, mask, how, saved), self.several,
         )  # fmt: skip
         assert program._backward is not None
+        program._backward.lies = {
+            j: memory_order([hint(n) for n in x._spec.shape], [hint(n) for n in x._spec.strides])
+            for j, x in zip(self.wanting, self.cotangents, strict=True)
+        }
         program._backward.joined = self._joined()
         if self.inner:
             program._backward.let_in_stages(self.inner, self._latest_first)
@@ -643,9 +657,23 @@ class _Build:
         memory = self.recording.memory_at(x._ptr)
         return Layout(tuple(x._spec.shape), x._spec.strides, (x._ptr - memory.address) // x._spec.dtype.itemsize)
 
-    def _cotangent(self, k: int, ends: dict[Value, Given]) -> Value:
+    def _laid_cotangents(self, assembler: Assembler, orders: Mapping[int, tuple[int, ...] | None]) -> dict[int, Tensor]:
+        """Stand-ins for gradients of outputs that lie in another order than the first ones, by the number of these."""
+        laid = {}
+        for k, order in orders.items():
+            if order is None:
+                continue
+            spec = self.outputs[self.wanting[k]]._spec
+            ones = [d for d in range(len(spec.shape)) if d not in order]
+            strides = dense_strides(spec.shape, [*ones, *order])
+            x = laid[k] = self.recording.cotangent(Spec.of(spec.dtype, spec.device, spec.shape, strides))
+            layout = Layout(tuple(x._spec.shape), x._spec.strides)
+            assembler.roots[x._ptr] = Given("cotangent", (k, x._ptr), layout, x._spec.dtype)
+        return laid
+
+    def _cotangent(self, k: int, ends: dict[Value, Given], address: int | None = None) -> Value:
         for value, given in ends.items():
-            if given.content == k:
+            if given.content == (k if address is None else (k, address)):
                 return value
         spec = self.cotangents[k]._spec
         return Value(tuple(spec.shape), spec.dtype)
