@@ -1,4 +1,4 @@
-"""What this installation is made of, as `torch.__config__`."""
+"""The parts of this installation, as `torch.__config__`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def suggest_memory_format(x: Any) -> Any:
 
 
 class ELEMENTWISE_TYPE_PROMOTION_KIND(Enum):
-    """What an operator makes of its operands' common dtype."""
+    """How an operator treats its operands' common dtype."""
 
     DEFAULT = (0,)
     NO_OPMATH = (1,)

@@ -1,4 +1,4 @@
-"""What pickles of PyTorch's tensor classes name: `torch._tensor`."""
+"""Names in pickles of PyTorch's tensor classes: `torch._tensor`."""
 
 from __future__ import annotations
 

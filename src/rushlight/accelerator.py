@@ -111,7 +111,7 @@ def synchronize(device: Any = None, /) -> None:
 
 
 def get_device_capability(device: Any = None, /) -> dict[str, Any]:
-    """What is known of a device: see `Backend.properties`."""
+    """Facts about a device: see `Backend.properties`."""
     place = _device(device)
     return dict(_backend().properties(place))
 

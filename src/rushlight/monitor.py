@@ -34,7 +34,7 @@ STAT_EVENT = "torch.monitor.Stat"
 
 
 class Aggregation(enum.Enum):
-    """What a `Stat` makes of the values of a window."""
+    """Aggregations of a `Stat` over a window."""
 
     VALUE = 1
     MEAN = 2
@@ -80,7 +80,7 @@ class Event:
 
 
 class EventHandlerHandle:
-    """What `register_event_handler` gives and `unregister_event_handler` takes."""
+    """The handle that `register_event_handler` gives and `unregister_event_handler` takes."""
 
     __slots__ = ("_callback",)
     _callback: Callable[[Event], None]

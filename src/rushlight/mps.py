@@ -1,4 +1,4 @@
-"""What a program may ask about Apple's GPUs, as `torch.mps`: there is none, and every answer says so.
+"""Questions about Apple's GPUs, as `torch.mps`: there is none, and every answer says so.
 
 >>> torch.mps.is_available()
 False

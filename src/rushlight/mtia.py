@@ -1,4 +1,4 @@
-"""What a program may ask about Meta's accelerators, as `torch.mtia`: there is none, and every answer says so.
+"""Questions about Meta's accelerators, as `torch.mtia`: there is none, and every answer says so.
 
 >>> torch.mtia.is_available()
 False

@@ -29,7 +29,9 @@ _dispatchkey: TypeAlias = Any
 
 
 class Storage:
-    """What annotations call a storage: the methods that typed and untyped ones share.  It has no objects of its own."""
+    """The name of storages in annotations: the methods that typed and untyped ones share.  It has no objects of its
+    own.
+    """
 
     device: _device
     dtype: _dtype

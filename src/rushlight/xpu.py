@@ -1,4 +1,4 @@
-"""What a program may ask about Intel's GPUs, as `torch.xpu`: there is none, and every answer says so.
+"""Questions about Intel's GPUs, as `torch.xpu`: there is none, and every answer says so.
 
 Questions are answered; calls that PyTorch ignores without such a device (seeds, emptying the cache) do nothing; the
 rest raises.

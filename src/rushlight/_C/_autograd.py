@@ -1,4 +1,4 @@
-"""What PyTorch's native autograd says of itself, as `torch._C._autograd`."""
+"""Facts about PyTorch's native autograd, as `torch._C._autograd`."""
 
 from __future__ import annotations
 

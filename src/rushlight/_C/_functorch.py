@@ -1,4 +1,4 @@
-"""What programs ask about tensors inside of transforms, as `torch._C._functorch`."""
+"""Questions about tensors inside of transforms, as `torch._C._functorch`."""
 
 from __future__ import annotations
 

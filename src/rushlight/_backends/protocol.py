@@ -97,7 +97,7 @@ class Executable(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What was fused with what, and why."""
+        """Notes on what was fused with what, and why."""
 
     def steps(self) -> list[Step]:
         """Its kernels and library calls, in order."""
@@ -235,7 +235,7 @@ class Backend:
             )
 
     def properties(self, device: Device) -> Mapping[str, Any]:
-        """What is known of a device: `name`, `total_memory` and whatever else the type has."""
+        """Facts about a device: `name`, `total_memory` and whatever else the type has."""
         return {"name": str(device)}
 
     @property

@@ -1,4 +1,4 @@
-"""What goes wrong between processes: the exceptions of `torch.distributed`, and one that names the rank that failed."""
+"""Errors between processes: the exceptions of `torch.distributed`, and one that names the rank that failed."""
 
 from __future__ import annotations
 

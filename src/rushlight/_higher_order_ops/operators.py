@@ -38,7 +38,7 @@ def cond(pred: Any, true_fn: Graph, false_fn: Graph, operands: Sequence[Any] = (
 def while_loop(
     cond_fn: Graph, body_fn: Graph, carried_inputs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """What `body_fn` makes of the carried values, again and again while `cond_fn` holds of them."""
+    """Apply `body_fn` to the carried values while `cond_fn` holds of them."""
     carried, additional = tuple(carried_inputs), tuple(additional_inputs)
     mode = writing("while_loop")
     if mode is not None:
@@ -66,7 +66,7 @@ def scan(
 
 
 def map_impl(f: Graph, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """What `f` gives for each row of `xs`, stacked."""
+    """Apply `f` to each row of `xs`; the results are stacked."""
     mode = writing("map_impl")
     if mode is not None:
         made, _ = mode.control("map_impl", f, list(xs), list(pos_args))
@@ -116,7 +116,7 @@ class _Kind(type):
 
 
 class HigherOrderOperator(metaclass=_Kind):
-    """What operators of graphs are instances of, here plain functions: PyTorch's `torch._ops` has this class."""
+    """The class of operators of graphs, here plain functions: PyTorch's `torch._ops` has this class."""
 
 
 sys.modules["rushlight._ops"].__dict__["HigherOrderOperator"] = HigherOrderOperator

@@ -31,7 +31,7 @@ def compile(gm: Any, example_inputs: Any, options: dict[str, Any] | None = None)
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
-    """What modes set, by name; with `mode` what that one sets.  RuntimeError for an unknown mode."""
+    """Options of modes, by name; with `mode` what that one sets.  RuntimeError for an unknown mode."""
     return mode_options(mode, dynamic) if mode else {name: dict(options) for name, options in MODES.items()}
 
 

@@ -105,7 +105,7 @@ class PatternExpr:
         raise NotImplementedError(type(self).__name__)
 
     def find_targets(self) -> list[Any]:
-        """What the last node of an occurrence may call."""
+        """The targets that the last node of an occurrence may call."""
         return []
 
 
@@ -157,7 +157,7 @@ class _Call(PatternExpr):
         return f"{type(self).__name__}({', '.join([*shown, *(f'{k}={v!r}' for k, v in self.kwargs.items())])})"
 
     def find_targets(self) -> list[Any]:
-        """What the last node of an occurrence may call."""
+        """The targets that the last node of an occurrence may call."""
         return self.fns
 
     def _target(self, node: Node) -> Any:
@@ -262,7 +262,7 @@ class MultiOutputPattern(PatternExpr):
         self.outputs = outputs
 
     def find_targets(self) -> list[Any]:
-        """What the node of the first result may call."""
+        """The targets that the node of the first result may call."""
         return self.outputs[0].find_targets() if self.outputs[0] is not None else []
 
     def _match(self, node: Any, found: dict[PatternExpr, Any]) -> Match:

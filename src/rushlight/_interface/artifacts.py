@@ -1,4 +1,4 @@
-"""What compiling derived and keeps on disk, as bytes."""
+"""Results of compiling that are kept on disk, as bytes."""
 
 from __future__ import annotations
 

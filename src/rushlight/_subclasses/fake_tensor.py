@@ -200,7 +200,7 @@ class FakeTensor(Tensor):
 
 
 class FakeImplCtx:
-    """What `torch.library.get_ctx()` gives inside of a fake implementation."""
+    """The result of `torch.library.get_ctx()` inside of a fake implementation."""
 
     def __init__(self, shape_env: Any, op: Any) -> None:
         self._shape_env, self._op = shape_env, op

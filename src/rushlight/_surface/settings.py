@@ -103,13 +103,13 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 @public
 def are_deterministic_algorithms_enabled() -> bool:
-    """What `use_deterministic_algorithms` was told."""
+    """The last setting of `use_deterministic_algorithms`."""
     return determinism.MODE.on
 
 
 @public
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """What `use_deterministic_algorithms` was told."""
+    """The last setting of `use_deterministic_algorithms`."""
     return determinism.MODE.warns
 
 
@@ -151,7 +151,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 @public
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was told; RuntimeError where a newer, finer setting contradicts it."""
+    """The last setting of `set_float32_matmul_precision`; RuntimeError where a newer, finer setting contradicts it."""
     told = FP32_PRECISION.matmul
     gpu, cpu = FP32_PRECISION.get(("cuda", "matmul")), FP32_PRECISION.get(("mkldnn", "matmul"))
     least = {"bf16": "medium", "tf32": "high"}.get(str(cpu), told)

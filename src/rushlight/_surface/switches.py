@@ -185,7 +185,7 @@ def set_warn_always(b: bool, /) -> None:
 
 @public
 def is_warn_always_enabled() -> bool:
-    """What `set_warn_always` was told."""
+    """The last setting of `set_warn_always`."""
     return warns_always()
 
 

@@ -17,7 +17,7 @@ __all__ = ["GradScaler", "OptState"]
 
 
 class OptState(Enum):
-    """What was done with the gradients of an optimizer since the last `update`."""
+    """State of an optimizer's gradients since the last `update`."""
 
     READY = 0
     UNSCALED = 1
@@ -292,7 +292,7 @@ class GradScaler:
         return self._init_growth_tracker if self._growth_tracker is None else int(self._growth_tracker.item())
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied with after `growth_interval` good steps."""
+        """Factor of the scale after `growth_interval` good steps."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -300,7 +300,7 @@ class GradScaler:
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied with after gradients that are not finite."""
+        """Factor of the scale after gradients that are not finite."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:

@@ -1,4 +1,4 @@
-"""What the namespace can do, in the form in which programs ask for it."""
+"""Capabilities of the namespace, in the form in which programs ask for them."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ _PAGES = (
 
 
 def is_multithreading_enabled() -> bool:
-    """What `set_multithreading_enabled` has set."""
+    """The setting of `set_multithreading_enabled`."""
     return STATE.threaded_backward
 
 
 def is_view_replay_enabled() -> bool:
-    """What `_force_original_view_tracking` has set."""
+    """The setting of `_force_original_view_tracking`."""
     return STATE.view_replay
 
 

@@ -77,7 +77,7 @@ class NestedIOFunction(Function):
 
     @property
     def saved_tensors(self) -> Any:
-        """What was saved, in the nesting that it had."""
+        """The saved tensors, in the nesting that they had."""
         flat = super().saved_tensors if self._context is None else self._context.saved_tensors
         return _unflatten(list(flat), self._to_save_nested)
 

@@ -21,7 +21,7 @@ _FORBIDDEN: list[str] = []
 
 
 def saved_tensors_hooks_error() -> str | None:
-    """What `disable_saved_tensors_hooks` was told; None outside of it."""
+    """The message of `disable_saved_tensors_hooks`; None outside of it."""
     return _FORBIDDEN[-1] if _FORBIDDEN else None
 
 

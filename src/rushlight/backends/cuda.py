@@ -33,7 +33,7 @@ def is_built() -> bool:
 
 
 class cuBLASModule:
-    """What is allowed inside of matrix products on GPUs."""
+    """Precisions that are allowed inside of matrix products on GPUs."""
 
     _FLAGS = (
         "allow_tf32",

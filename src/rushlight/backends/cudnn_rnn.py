@@ -1,4 +1,4 @@
-"""What `torch.backends.cudnn.rnn` has: the settings of cuDNN's recurrent layers, and the state of their dropout."""
+"""Contents of `torch.backends.cudnn.rnn`: the settings of cuDNN's recurrent layers, and the state of their dropout."""
 
 from __future__ import annotations
 

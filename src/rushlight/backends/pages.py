@@ -40,7 +40,7 @@ class Setting:
         self.value, self.check = value, check
 
     def get(self) -> Any:
-        """What it is."""
+        """Its kind."""
         return self.value
 
     def set(self, value: Any) -> None:
@@ -89,7 +89,7 @@ def boolean(name: str) -> Callable[[Any], None]:
 
 
 def mixed(name: str) -> str:
-    """What is wrong with a setting that the newer, finer ones contradict."""
+    """The error for a setting that newer, finer ones contradict."""
     return (
         f"{name} was asked for, but fp32_precision was set otherwise: this is a mix of the legacy and new APIs, of which "
         "only the new one, fp32_precision, says what holds"
@@ -97,7 +97,7 @@ def mixed(name: str) -> str:
 
 
 def precision_of(backend: str, op: str) -> str:
-    """What was allowed for this, or for all that it belongs to; "none" where nothing was said."""
+    """The precision allowed for this, or for all that it belongs to; "none" where nothing was said."""
     for key in ((backend, op), (backend, "all"), ("generic", "all")):
         word = FP32_PRECISION.get(key, "none")
         if word != "none":
@@ -121,7 +121,7 @@ class PrecisionSetting:
         self.backend, self.op = backend, op
 
     def get(self) -> str:
-        """What is allowed."""
+        """The precision that is allowed."""
         return precision_of(self.backend, self.op)
 
     def set(self, value: Any) -> None:

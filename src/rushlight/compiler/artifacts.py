@@ -11,7 +11,7 @@ __all__ = ["CacheInfo", "load_cache_artifacts", "save_cache_artifacts"]
 
 @dataclass
 class CacheInfo:
-    """What artifacts hold: keys by kind, "inductor" for machine code, "precompile" for programs and what was traced."""
+    """Contents of artifacts: keys by kind, "inductor" for machine code, "precompile" for programs and what was traced."""
 
     artifacts: dict[str, list[str]] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ def _info(found: dict[str, list[str]]) -> CacheInfo:
 
 
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:
-    """What this process compiled, or found compiled, as bytes, and what is in them; None where that is nothing.
+    """Serialize what this process compiled, or found compiled: bytes and their contents; None where that is nothing.
 
     Another process on the same kind of machine, with the same version, gives the bytes to `load_cache_artifacts` and
     compiles nothing again.

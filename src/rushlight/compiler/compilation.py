@@ -42,7 +42,7 @@ OWN_OPTIONS: Mapping[str, type] = {"allow_reordering": bool, **dict.fromkeys(PAS
 
 
 def mode_options(mode: str | None, dynamic: bool | None = None) -> dict[str, Any]:
-    """What a mode sets; RuntimeError for an unknown one."""
+    """Options of a mode; RuntimeError for an unknown one."""
     if mode is None or mode not in MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     return dict(MODES[mode])

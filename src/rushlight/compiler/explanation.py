@@ -28,7 +28,7 @@ class GraphCompileReason:
 
 @dataclasses.dataclass
 class ExplainOutput:
-    """What `explain` found: fx graphs in order, breaks, operators and guards."""
+    """Result of `explain`: fx graphs in order, breaks, operators and guards."""
 
     graphs: list[Any]
     graph_count: int

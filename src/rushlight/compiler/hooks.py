@@ -1,4 +1,4 @@
-"""What the tracer is told: which functions say that code is being compiled, which pages are followed, how fx graphs are
+"""Settings of the tracer: which functions say that code is being compiled, which pages are followed, how fx graphs are
 made, when it may trace.
 """
 

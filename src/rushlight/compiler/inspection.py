@@ -109,7 +109,7 @@ class ProgramReport:
 
 @dataclasses.dataclass
 class CompiledReport:
-    """What `explain` found of a compiled function; `result` is what the call gave.  `str` has everything, `html(path)`
+    """Result of `explain` for a compiled function; `result` is what the call gave.  `str` has everything, `html(path)`
     writes a page of it.
     """
 

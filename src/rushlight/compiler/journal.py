@@ -1,4 +1,4 @@
-"""What the compiler did: counters, and reports on graph breaks, recompilations and guards through Python's logging.
+"""Records of the compiler: counters, and reports on graph breaks, recompilations and guards through Python's logging.
 
 `torch._dynamo.utils.counters` are the counters here.  A report goes to the logger `rushlight.compiler.<topic>`; it is
 printed to standard error where `RUSHLIGHT_LOG`, `TORCH_LOGS` or `torch._logging.set_logs` name the topic.

@@ -1,4 +1,4 @@
-"""What a program says about itself to the compiler: which functions it should not look into, and which sizes vary.
+"""Marks of a program for the compiler: which functions it should not look into, and which sizes vary.
 
 Marks of functions are entries in tables of the tracer's (`HOOKS`); marks of sizes are attributes of tensors, with
 PyTorch's names.  Nothing happens to a program that is not compiled.

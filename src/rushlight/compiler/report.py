@@ -1,4 +1,5 @@
-"""What a program's compiled functions did: calls and times, graphs, breaks and recompilations, collected while it runs.
+"""A report on a program's compiled functions: calls and times, graphs, breaks and recompilations, collected while it
+runs.
 
 >>> import rushlight as torch
 >>> from rushlight.compiler.report import Collected, collecting

@@ -47,7 +47,7 @@ class error_on_graph_break:
 
 
 def strict() -> bool | None:
-    """What the innermost `error_on_graph_break` says; None outside."""
+    """The setting of the innermost `error_on_graph_break`; None outside."""
     return _strict[0]
 
 

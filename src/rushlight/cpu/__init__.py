@@ -56,7 +56,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def get_capabilities() -> Mapping[str, Any]:
-    """What the processor can do: its name and cores, and True or False for each extension of its instructions."""
+    """Capabilities of the processor: its name and cores, and True or False for each extension of its instructions."""
     import llvmlite.binding as llvm
 
     target = host_target()

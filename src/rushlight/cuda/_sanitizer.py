@@ -37,7 +37,7 @@ _KINDS = (
 
 
 class AccessType(Enum):
-    """What a stream does to a tensor."""
+    """Kinds of access of a stream to a tensor."""
 
     READ = auto()
     WRITE = auto()

@@ -1,5 +1,5 @@
-"""What every page of `torch.cuda` needs: the GPUs' backend, the device that an argument means, and refusals where there
-is no GPU.
+"""Shared parts of the pages of `torch.cuda`: the GPUs' backend, the device that an argument means, and refusals where
+there is no GPU.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class OnGpu:
 def index_of(device: Any, optional: bool = True, others: bool = False) -> int:
     """The number of the GPU that an argument means: a number, a device, its name, or None for the current one.
 
-    With `others` a device that is no GPU is -1.  ValueError for those without it, and for a device without a number unless it is
-    `optional`.
+    With `others` a device that is no GPU is -1.  ValueError for those without it, and for a device without a number
+    unless it is `optional`.
     """
     if device is None:
         if not optional:

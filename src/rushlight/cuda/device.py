@@ -167,7 +167,7 @@ class _CudaDeviceProperties:
 
 @on_gpu
 def get_device_properties(device: Any = None) -> Any:
-    """What is known of a GPU: `name`, `major` and `minor`, `total_memory`, `multi_processor_count`, `warp_size`,
+    """Facts about a GPU: `name`, `major` and `minor`, `total_memory`, `multi_processor_count`, `warp_size`,
     `shared_memory_per_block_optin`, `L2_cache_size`, ...
     """
     import uuid

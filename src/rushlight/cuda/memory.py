@@ -261,7 +261,7 @@ class MemPool(OnGpu):
 
     @property
     def id(self) -> tuple[int, int]:
-        """What graphs take as their pool."""
+        """The identifier that graphs take as their pool."""
         return self._id
 
     @property
@@ -303,7 +303,7 @@ def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
 
 @on_gpu
 def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
-    """What the allocators of all GPUs hold: a dict for each segment, with its blocks."""
+    """Contents of the allocators of all GPUs: a dict for each segment, with its blocks."""
     return [
         _segment(allocator.index, segment)
         for allocator in gpus().memory.allocators

@@ -1,4 +1,4 @@
-"""What programs ask of CUDA's runtime and of NVIDIA's management library."""
+"""Functions of CUDA's runtime and of NVIDIA's management library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 def error_text(code: int) -> str:
-    """What NVIDIA's runtime says of the number of an error."""
+    """The text of NVIDIA's runtime for the number of an error."""
     return f"CUDA error {code}" if why_no_gpu() is not None else str(gpus().error_text(code))
 
 

@@ -31,7 +31,7 @@ def enable(val: bool = True) -> None:
 
 
 def is_enabled() -> bool:
-    """What `enable` was given last."""
+    """The last argument of `enable`."""
     return bool(_SETTINGS["enabled"])
 
 
@@ -41,7 +41,7 @@ def tuning_enable(val: bool = True) -> None:
 
 
 def tuning_is_enabled() -> bool:
-    """What `tuning_enable` was given last."""
+    """The last argument of `tuning_enable`."""
     return bool(_SETTINGS["tuning"])
 
 
@@ -51,7 +51,7 @@ def record_untuned_enable(val: bool = True) -> None:
 
 
 def record_untuned_is_enabled() -> bool:
-    """What `record_untuned_enable` was given last."""
+    """The last argument of `record_untuned_enable`."""
     return bool(_SETTINGS["record"])
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass
 class SyncPayload(Generic[T]):
-    """What ranks exchange: the stage they are in, and a value or what was raised instead."""
+    """A message between ranks: the stage they are in, and a value or what was raised instead."""
 
     stage_name: str | None
     success: bool

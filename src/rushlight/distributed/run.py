@@ -128,7 +128,7 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
-    """What the options say: the configuration, the entrypoint and its arguments."""
+    """The meaning of the options: the configuration, the entrypoint and its arguments."""
     least, most = _nodes(args.nnodes)
     settings: dict[str, Any] = _settings(args.rdzv_conf)
     endpoint = args.rdzv_endpoint

@@ -1,4 +1,4 @@
-"""What distributions of vectors share whose parameters are those of a categorical distribution."""
+"""Shared part of distributions of vectors with the parameters of a categorical distribution."""
 
 from __future__ import annotations
 

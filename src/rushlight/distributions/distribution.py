@@ -1,4 +1,4 @@
-"""What every distribution is: shapes, checks of arguments and values, and what follows from a class's parameters.
+"""Base of all distributions: shapes, checks of arguments and values, and what follows from a class's parameters.
 
 The shape of a sample is `sample_shape + batch_shape + event_shape`: independent draws, independent but differently
 parametrised ones, and the dims that belong to one draw.
@@ -276,7 +276,7 @@ def parametric(cls: Class) -> Class:
 
 
 class ProbsOrLogits(Distribution):
-    """What distributions share that take either `probs` or `logits`: each follows from the other when it is asked for."""
+    """Base of distributions that take either `probs` or `logits`: each follows from the other when it is asked for."""
 
     _is_binary = True
 

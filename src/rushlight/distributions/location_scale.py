@@ -1,4 +1,4 @@
-"""What distributions of loc + scale * x share, x from one fixed distribution of real numbers."""
+"""Base of distributions of loc + scale * x, x from one fixed distribution of real numbers."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def one_given(matrices: dict[str, Any], refusal: type[Exception]) -> str:
 
 
 class ByMatrix(Distribution):
-    """What distributions share that are given a covariance matrix, its inverse or its Cholesky factor: the others
+    """Base of distributions that are given a covariance matrix, its inverse or its Cholesky factor: the others
     follow.
     """
 

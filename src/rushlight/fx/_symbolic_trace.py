@@ -292,7 +292,7 @@ class Tracer(TracerBase):
         raise NameError("module is not installed as a submodule")
 
     def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the call of a module is: a node, or what its `forward` does."""
+        """The value of a module's call: a node, or what its `forward` does."""
         path = self.path_of_module(m)
         with ScopeContextManager(self.scope, Scope(path, type(m))) as scope:
             count = self.num_calls.get(path, 0)
@@ -309,7 +309,7 @@ class Tracer(TracerBase):
                 self.module_stack.pop(key, None)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What an attribute of a module is: parameters (and buffers, where `proxy_buffer_attributes`) are nodes,
+        """The value of a module's attribute: parameters (and buffers, where `proxy_buffer_attributes`) are nodes,
         everything else is itself.
         """
         if isinstance(attr_val, Parameter):

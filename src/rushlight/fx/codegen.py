@@ -384,7 +384,7 @@ class CodeGen:
         return args
 
     def process_outputs(self, outputs: Any) -> Any:
-        """What the graph's output gives as the function returns it."""
+        """The graph's output in the form that the function returns."""
         return outputs
 
     def additional_globals(self) -> list[tuple[str, Any]]:

@@ -186,7 +186,7 @@ class Graph:
         return self.create_node("call_function", the_function, args, kwargs, name=name, type_expr=type_expr)
 
     def output(self, result: Argument, type_expr: Any = None) -> Node:
-        """What the program returns."""
+        """Set what the program returns."""
         return self.create_node("output", "output", args=(result,), type_expr=type_expr)
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Argument] = lambda x: x) -> Node:
@@ -297,7 +297,7 @@ class Graph:
         return self._codegen.process_inputs(*args)
 
     def process_outputs(self, out: Any) -> Any:
-        """What the output node gives as the function returns it."""
+        """The output node's value in the form that the function returns."""
         return self._codegen.process_outputs(out)
 
     # ***** looking *****

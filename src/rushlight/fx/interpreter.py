@@ -45,7 +45,7 @@ class Interpreter:
         self.user_to_last_uses = last_uses(self.graph.nodes) if garbage_collect_values else {}
 
     def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
-        """What the graph returns for these arguments; `initial_env` holds values of nodes that are then not run."""
+        """Run the graph; returns its result. `initial_env` holds values of nodes that are then not run."""
         self.env = {} if initial_env is None else dict(initial_env)
         if enable_io_processing:
             args = self.graph.process_inputs(*args)
@@ -112,11 +112,11 @@ class Interpreter:
         return self.fetch_attr(str(target))(*args, **kwargs)
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """What the graph returns."""
+        """The graph's result."""
         return args[0]
 
     def fetch_attr(self, target: str) -> Any:
-        """What stands at a path of the module; RuntimeError with the path as far as it goes."""
+        """The attribute at a path of the module; RuntimeError with the path as far as it goes."""
         found: Any = self.module
         parts = target.split(".")
         for number, part in enumerate(parts):

@@ -223,7 +223,7 @@ class Node:
 
     @property
     def args(self) -> tuple[Argument, ...]:
-        """What the target is called with; assign a new tuple to change it."""
+        """Arguments of the target; assign a new tuple to change it."""
         return self._args
 
     @args.setter

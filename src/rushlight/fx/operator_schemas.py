@@ -1,4 +1,4 @@
-"""What arguments operators take, as `torch.fx.operator_schemas`: signatures with types, and calls with every argument
+"""Arguments that operators take, as `torch.fx.operator_schemas`: signatures with types, and calls with every argument
 written out.
 
 >>> import rushlight as torch

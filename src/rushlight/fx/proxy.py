@@ -35,7 +35,7 @@ __all__ = [
 
 
 class TraceError(ValueError):
-    """What a tracer cannot follow: a decision that depends on a value, an unknown number of values."""
+    """Raised where a tracer cannot follow: a decision that depends on a value, an unknown number of values."""
 
 
 class Scope(NamedTuple):
@@ -66,7 +66,7 @@ class _CurrentScope:
 
 
 class TracerBase:
-    """What makes nodes and values of calls; `graph` gets the nodes.  `Tracer` is the one that follows programs."""
+    """Makes nodes and values of calls; `graph` gets the nodes.  `Tracer` is the one that follows programs."""
 
     graph: Graph
     record_stack_traces = False

@@ -36,7 +36,7 @@ should_preserve_node_meta = False
 
 
 class NodeSourceAction(Enum):
-    """What a pass did with a node."""
+    """The action of a pass on a node."""
 
     CREATE = "create"
     REPLACE = "replace"

@@ -135,7 +135,7 @@ def load_state_dict_from_url(
     file_name: str | None = None,
     weights_only: bool = False,
 ) -> dict[str, Any]:
-    """What `torch.load` makes of the file at `url`, which is kept in `model_dir` (without one, in
+    """Load the file at `url` with `torch.load`, which is kept in `model_dir` (without one, in
     `get_dir()/checkpoints`).
 
     A file that is there already is not fetched again.  Its name is the URL's, or `file_name`.  With `check_hash` the

@@ -1,4 +1,4 @@
-"""What compiled code raises, with the places of the source where it happened."""
+"""Exceptions of compiled code, with the places of the source where it happened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Error", "ScriptWarning", "TracerWarning", "TracingCheckError", "rais
 
 
 class Error(Exception):
-    """What `raise` and `assert` of compiled code give, as `torch.jit.Error`."""
+    """The exception of `raise` and `assert` in compiled code, as `torch.jit.Error`."""
 
 
 class ScriptWarning(Warning):
@@ -35,7 +35,7 @@ class TracingCheckError(Exception):
 
 
 class TracerWarning(Warning):
-    """What a trace cannot know: a value of Python that the recorded graph keeps as a constant."""
+    """A warning of what a trace cannot know: a value of Python that the recorded graph keeps as a constant."""
 
     @staticmethod
     def ignore_lib_warnings() -> None:

@@ -520,7 +520,7 @@ class RecursiveScriptModule(ScriptModule):
 
 
 class TopLevelTracedModule(RecursiveScriptModule):
-    """What `torch.jit.trace` gives."""
+    """The result of `torch.jit.trace`."""
 
     def extra_repr(self) -> str:
         """The name of the class that was traced."""

@@ -16,7 +16,7 @@ _DEFAULT = ("test_schema", "test_autograd_registration", "test_faketensor", "tes
 
 
 class OpCheckError(Exception):
-    """What was registered for an operator does not go together."""
+    """Registrations of an operator do not go together."""
 
 
 def _tensors(tree: Any) -> list[Any]:

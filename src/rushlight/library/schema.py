@@ -67,7 +67,7 @@ class Argument:
 
     @property
     def default_value(self) -> Any:
-        """What stands for it where a call leaves it out; None without a default."""
+        """Its value where a call leaves it out; None without a default."""
         return self.default if self.has_default else None
 
     @property

@@ -1,4 +1,4 @@
-"""What operators mean for masked tensors: element by element, and over rows.
+"""Operators on masked tensors: element by element, and over rows.
 
 An operation computes with all elements and looks at the masks alone to say what counts in the result.  Its gradient is
 the plain operation's, made when backward asks for it; what does not count in the result passes nothing on.

@@ -1,4 +1,4 @@
-"""What operators mean for masked tensors: those that move elements and masks in the same way, conversions, copies, and
+"""Operators on masked tensors: those that move elements and masks in the same way, conversions, copies, and
 facts.
 """
 

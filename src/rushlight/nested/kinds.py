@@ -59,7 +59,7 @@ class RaggedSize(int):
 
 
 class Nested(Kind):
-    """What both kinds share: one plain tensor with all elements, outside of any graph."""
+    """Base of both kinds: one plain tensor with all elements, outside of any graph."""
 
     __slots__ = ("_held",)
 
@@ -178,7 +178,7 @@ def _size_of(source: Tensor, total: int) -> RaggedSize:
 
 
 def parts_of(x: Any) -> tuple[Any, ...]:
-    """What a nested tensor holds."""
+    """The parts of a nested tensor."""
     return (x._held, x._sizes) if type(x) is StridedNested else (x._held, x._offsets, x._lengths, x._ragged)
 
 

@@ -1,4 +1,4 @@
-"""What operators mean for nested tensors: on the packed elements where that can be, else item by item."""
+"""Operators on nested tensors: on the packed elements where that can be, else item by item."""
 
 from __future__ import annotations
 

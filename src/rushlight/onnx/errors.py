@@ -1,4 +1,4 @@
-"""What goes wrong in an export, as `torch.onnx.errors`."""
+"""Errors of an export, as `torch.onnx.errors`."""
 
 from __future__ import annotations
 

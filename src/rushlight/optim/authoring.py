@@ -1,4 +1,4 @@
-"""What optimizers of other packages, written in the manner of PyTorch's own, take from `torch.optim.optimizer`."""
+"""Names of `torch.optim.optimizer` for optimizers of other packages, written in the manner of PyTorch's own."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class PackageExporter:
         return self._of("deny")
 
     def get_rdeps(self, module_name: str) -> list[str]:
-        """What needs a module."""
+        """Modules that need a module."""
         if module_name not in self._found:
             return []
         return sorted(n for n, needed in self._needed.items() if module_name in needed)

@@ -1,4 +1,4 @@
-"""What a program spends its time on: operators, backward, memory, ranges of its own, as `torch.profiler`.
+"""Times of a program: operators, backward, memory, ranges of its own, as `torch.profiler`.
 
 >>> from rushlight.profiler import profile, record_function
 >>> with profile(profile_memory=True) as prof:

@@ -1,4 +1,4 @@
-"""What a profile is made of: single events, averages over events of one kind, and lists of either."""
+"""Parts of a profile: single events, averages over events of one kind, and lists of either."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class FunctionEvent(_Times):
 
     @property
     def key(self) -> str:
-        """What events are grouped by: the name."""
+        """The key that events are grouped by: the name."""
         return self.name
 
     @property
@@ -226,7 +226,7 @@ class FunctionEvent(_Times):
 
     @property
     def metadata_json(self) -> str | None:
-        """What else is known, as JSON; deprecated."""
+        """Further facts, as JSON; deprecated."""
         warnings.warn("`metadata_json` is deprecated. Use `event_metadata` instead.", FutureWarning, stacklevel=2)
         return self._metadata_json
 
@@ -477,7 +477,7 @@ class EventList(list[Any]):
         write_text(path, json.dumps(rows), False)
 
     def supported_export_stacks_metrics(self) -> list[str]:
-        """What `export_stacks` can count."""
+        """Metrics that `export_stacks` can count."""
         return ["self_cpu_time_total", "self_cuda_time_total", "self_xpu_time_total", "self_privateuse1_time_total"]
 
     def export_stacks(self, path: str, metric: str) -> None:

@@ -74,7 +74,7 @@ SIZED = frozenset(f"aten::{name}" for name in _SIZED)
 
 
 def operator_parts(name: str, sizes: _Sizes) -> list[Part]:
-    """What is inside of an operator's row; `sizes` are those of its arguments, which `SIZED` operators need."""
+    """The parts of an operator's row; `sizes` are those of its arguments, which `SIZED` operators need."""
     word = name.removeprefix("aten::")
     rule = _SIZED.get(word)
     if rule is not None:
@@ -111,7 +111,7 @@ _PRIMITIVES = {
 
 
 def node_parts(name: str, node: Any) -> list[Part]:
-    """What is inside of the row of a node of backward."""
+    """The parts of the row of a node of backward."""
     info = getattr(node, "info", None)
     steps = [] if info is None else info.graph.nodes
     names = _BACKWARD.get(name)

@@ -1,4 +1,4 @@
-"""What a call is called in a profile: the name that PyTorch's dispatcher has for it."""
+"""Names of calls in a profile: the name that PyTorch's dispatcher has for it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ ProfilerActivity = Enum(
 
 
 class ProfilerAction(Enum):
-    """What the profiler does in a step."""
+    """The profiler's action in a step."""
 
     NONE = 0
     WARMUP = 1
@@ -46,14 +46,14 @@ _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 def supported_activities() -> set[Any]:
-    """What can be profiled: the CPU, and GPUs where there are any."""
+    """Activities that can be profiled: the CPU, and GPUs where there are any."""
     return {ProfilerActivity.CPU, *[ProfilerActivity[name.upper()] for name in session.TIMED if not why_absent(name)]}
 
 
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Callable[[int], ProfilerAction]:
-    """What to do in each step: skip `skip_first`, then again and again wait, warm up, and record the `active` ones.
+    """A schedule of steps: skip `skip_first`, then again and again wait, warm up, and record the `active` ones.
 
     `repeat` cycles, or as many as there are steps with 0; `skip_first_wait` leaves out the waiting of the first cycle.
     The last step of a cycle saves.

@@ -93,7 +93,7 @@ class profile:
         return self.custom_trace_id_callback() if self.custom_trace_id_callback else self.default_trace_id()
 
     def config(self, create_trace_id: bool = False) -> dict[str, Any]:
-        """What is recorded, as a dict."""
+        """The configuration of the record, as a dict."""
         if create_trace_id:
             self.trace_id = self.create_trace_id()
         return {

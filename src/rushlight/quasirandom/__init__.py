@@ -59,7 +59,7 @@ class SobolEngine:
 
     @property
     def shift(self) -> Any:
-        """What is added, bit by bit, to every point; zeros without scrambling."""
+        """The shift of every point, added bit by bit; zeros without scrambling."""
         return rushlight.from_numpy(self._shift)
 
     @property

@@ -1,4 +1,4 @@
-"""What a file may name when it is loaded safely, and how a program allows more."""
+"""Names that a file may use when it is loaded safely, and how a program allows more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
 
 
 def get_safe_globals() -> list[Any]:
-    """What `add_safe_globals` has allowed so far."""
+    """The names that `add_safe_globals` has allowed so far."""
     return list(_allowed_by_user)
 
 

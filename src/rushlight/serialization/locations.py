@@ -157,7 +157,9 @@ def is_meta(map_location: Any) -> bool:
 
 
 def restorer(map_location: Any) -> Callable[[Any, str], Any]:
-    """What puts a storage, read into ordinary memory and tagged with a place, where `map_location` wants it."""
+    """The function that puts a storage, read into ordinary memory and tagged with a place, where `map_location` wants
+    it.
+    """
     if map_location is None:
         return default_restore_location
     if isinstance(map_location, dict):

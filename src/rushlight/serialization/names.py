@@ -24,7 +24,7 @@ __all__ = [
 
 
 class StorageType:
-    """What `torch.FloatStorage` and its kin are in a file: a name that gives a storage its dtype.
+    """`torch.FloatStorage` and its kin in a file: a name that gives a storage its dtype.
 
     >>> import rushlight as torch
     >>> torch.serialization.StorageType("HalfStorage").dtype
@@ -154,7 +154,7 @@ def _known_names() -> dict[int, str]:
 
 
 def find_torch_global(module: str, name: str) -> Any:
-    """What `module.name` of PyTorch is here; `AttributeError` or `ModuleNotFoundError` if we lack it."""
+    """The object here for `module.name` of PyTorch; `AttributeError` or `ModuleNotFoundError` if we lack it."""
     full = f"{module}.{name}"
     known = tensor_globals().get(full)
     if known is not None:

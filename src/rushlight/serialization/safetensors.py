@@ -232,7 +232,7 @@ class _Part:
 
 
 def load_for(path: str, map_location: Any) -> dict[str, Any]:
-    """What `rushlight.load` does with a path that ends in `.safetensors`."""
+    """Load a path that ends in `.safetensors`, for `rushlight.load`."""
     if map_location is not None and not isinstance(map_location, (str, bytes, rushlight.device)):
         raise RuntimeError(
             f"Loading safetensors file with {'dict' if isinstance(map_location, dict) else 'callable'} map_location is not supported. "

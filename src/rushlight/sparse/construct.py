@@ -273,7 +273,7 @@ sparse_bsc_tensor = _constructor("sparse_bsc", "ccol_indices", "row_indices")
 
 
 def part_names(layout: Any) -> tuple[str, str]:
-    """What the compressed and the plain indices of a layout are called."""
+    """Names of the compressed and the plain indices of a layout."""
     return (
         ("crow_indices", "col_indices")
         if layout.name in ("sparse_csr", "sparse_bsr")

@@ -42,7 +42,7 @@ WORDS = {
 
 
 class SparseKind(Kind):
-    """What both kinds of sparse tensor share."""
+    """Base of both kinds of sparse tensor."""
 
     __slots__ = ("_held",)
 
@@ -153,7 +153,7 @@ class CompressedTensor(SparseKind):
 
 
 def backend_of(x: Any) -> str:
-    """What PyTorch's messages call the kernels of a tensor's layout and device: `SparseCPU`, `SparseCsrCUDA`, `CPU`."""
+    """PyTorch's name for the kernels of a tensor's layout and device: `SparseCPU`, `SparseCsrCUDA`, `CPU`."""
     family = x.backend if isinstance(x, SparseKind) else ""
     return family + {"meta": "Meta"}.get(x.device.type, x.device.type.upper())
 
@@ -186,7 +186,7 @@ def _plain(part: Tensor) -> Tensor:
 
 
 def parts_of(x: Any) -> tuple[Any, Any, Any]:
-    """What a sparse tensor holds."""
+    """The parts of a sparse tensor."""
     if type(x) is SparseTensor:
         return x._where, x._held, x._sorted
     return x._pointers, x._others, x._held
@@ -210,7 +210,7 @@ def take_parts(x: Any, other: Any) -> None:
 
 
 def into_out(made: Any, out: Any) -> Any:
-    """What was computed, in `out=` if there is one: of the same layout, and of a dtype that it can be cast to and keeps."""
+    """The result, in `out=` if there is one: of the same layout, and of a dtype that it can be cast to and keeps."""
     if out is None:
         return made
     if made.layout is not out.layout:

@@ -40,7 +40,7 @@ _COMPRESSED = {
 
 @dataclass(frozen=True)
 class Rules:
-    """What `assert_close` was asked for."""
+    """The rules of a call of `assert_close`."""
 
     allow_subclasses: bool
     rtol: float | None

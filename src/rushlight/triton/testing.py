@@ -35,8 +35,8 @@ def do_bench(
 ) -> Any:
     """Milliseconds that `fn()` takes, called for about `rep` ms after `warmup` ms.
 
-    `return_mode` is "mean", "median", "min", "max" or "all"; `quantiles` (0 to 1) give a list in its place.  Gradients of
-    `grad_to_none` are dropped before each call.
+    `return_mode` is "mean", "median", "min", "max" or "all"; `quantiles` (0 to 1) give a list in its place.  Gradients
+    of `grad_to_none` are dropped before each call.
     """
     if return_mode not in ("min", "max", "mean", "median", "all"):
         raise ValueError(f"return_mode is min, max, mean, median or all, not {return_mode!r}")
@@ -85,7 +85,7 @@ def _array(value: Any) -> Any:
 
 
 class Benchmark:
-    """What `perf_report` measures: `x_names` take `x_vals`, `line_arg` takes each of `line_vals`."""
+    """Specification of a measurement by `perf_report`: `x_names` take `x_vals`, `line_arg` takes each of `line_vals`."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ def _most(rates: Mapping[int, int], dtype: Any, clock_rate: float, device: int |
 
 
 def nvsmi(attrs: Sequence[str]) -> list[int]:
-    """What `nvidia-smi` tells of GPU 0, by its names of properties; FileNotFoundError where it is not installed."""
+    """Ask `nvidia-smi` about GPU 0, by its names of properties; FileNotFoundError where it is not installed."""
     command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(attrs)}", "--format=csv,noheader,nounits"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [int(value) for value in told.replace("\n", ",").split(",") if value.strip()]

@@ -219,8 +219,8 @@ def transform_subclass(
 
 
 def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> Any:
-    """What `__torch_dispatch__` of a wrapper class should return: the argument itself where the operator writes to it,
-    else `out`.
+    """The result that `__torch_dispatch__` of a wrapper class should return: the argument itself where the operator
+    writes to it, else `out`.
 
     Wrappers have no memory of their own here, so a view needs no more than being returned.
     """

@@ -59,7 +59,7 @@ class KeyEntry(Protocol):
     def __str__(self) -> str: ...
 
     def get(self, parent: Any) -> Any:
-        """What the step leads to."""
+        """The child that the step leads to."""
 
 
 KeyPath = tuple[KeyEntry, ...]
@@ -110,7 +110,7 @@ def keystr(kp: Iterable[Any]) -> str:
 
 
 def key_get(obj: Any, kp: Iterable[Any]) -> Any:
-    """What a path of keys leads to."""
+    """The leaf or subtree at a path of keys."""
     return functools.reduce(lambda found, key: key.get(found), kp, obj)
 
 
@@ -528,7 +528,7 @@ class TreeSpec:
 
     @property
     def context(self) -> Any:
-        """What the class needs besides its children: keys of a dict."""
+        """The class's context besides its children: keys of a dict."""
         return self._context
 
     @property

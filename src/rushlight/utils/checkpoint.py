@@ -437,8 +437,8 @@ def checkpoint_sequential(
 
 
 class CheckpointPolicy(enum.Enum):
-    """What becomes of one operator's result.  "Must" and "prefer" differ for compilers alone; on a CPU nothing needs to
-    be moved there.
+    """The treatment of one operator's result.  "Must" and "prefer" differ for compilers alone; on a CPU nothing needs
+    to be moved there.
     """
 
     MUST_SAVE = 0
@@ -458,7 +458,7 @@ _SAVING = (
 
 
 class SelectiveCheckpointContext:
-    """What a policy is told besides the call: whether this is the second computation, and the first one's result where
+    """Argument of a policy besides the call: whether this is the second computation, and the first one's result where
     it is known.
     """
 

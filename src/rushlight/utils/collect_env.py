@@ -1,4 +1,4 @@
-"""What a report of a problem should say about the machine: versions, processor, packages.  `python -m
+"""Facts about the machine for reports of problems: versions, processor, packages.  `python -m
 rushlight.utils.collect_env` prints it.
 
 `python -m rushlight info` tells more of rushlight itself.

@@ -13,7 +13,7 @@ __all__ = ["LintCode", "MobileOptimizerType", "generate_mobile_module_lints", "o
 
 
 class LintCode(Enum):
-    """What `generate_mobile_module_lints` warns of."""
+    """Warnings of `generate_mobile_module_lints`."""
 
     BUNDLED_INPUT = 1
     REQUIRES_GRAD = 2
@@ -73,7 +73,7 @@ def optimize_for_mobile(
 
 
 def generate_mobile_module_lints(script_module: Any) -> list[dict[str, str]]:
-    """What a TorchScript module has that a small device has no use for: gradients, dropout, batch normalisation."""
+    """Lints of a TorchScript module for small devices: gradients, dropout, batch normalisation."""
     _checked(script_module)
     found = []
     if not hasattr(script_module, "_generate_bundled_inputs_for_forward"):

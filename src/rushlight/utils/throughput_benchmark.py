@@ -31,7 +31,7 @@ def format_time(time_us: float | None = None, time_ms: float | None = None, time
 
 
 class BenchmarkConfig:
-    """What was asked for."""
+    """The configuration of a benchmark."""
 
     def __init__(self, threads: int, warmup: int, iterations: int, profile: str) -> None:
         self.num_calling_threads, self.num_warmup_iters, self.num_iters = threads, warmup, iterations

@@ -1,4 +1,4 @@
-"""What programs set of the native half of compiled functions."""
+"""Settings of the native half of compiled functions."""
 
 from __future__ import annotations
 

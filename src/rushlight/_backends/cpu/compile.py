@@ -176,7 +176,7 @@ class Executable:
 
     @property
     def notes(self) -> list[str]:
-        """What was fused, and why."""
+        """Notes on what was fused, and why."""
         return self.program.notes
 
     def steps(self) -> list[StepReport]:

@@ -118,11 +118,11 @@ class CudaBackend(ReferenceBackend):
         )
 
     def error_text(self, code: int) -> str:
-        """What the driver says of the number of an error."""
+        """The driver's text for the number of an error."""
         return next((text for number, text in CODES.values() if number == code), "unrecognized error code")
 
     def properties(self, device: Device) -> Mapping[str, Any]:
-        """What is known of a GPU, under PyTorch's names."""
+        """Facts about a GPU, under PyTorch's names."""
         return self.devices.properties(device.index or 0)
 
     # ***** programs *****

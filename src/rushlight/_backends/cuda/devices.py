@@ -77,7 +77,7 @@ class Devices:
 
     @cache  # noqa: B019
     def properties(self, index: int) -> Mapping[str, Any]:
-        """What is known of a device, under PyTorch's names."""
+        """Facts about a device, under PyTorch's names."""
         driver = self.driver
 
         def value(name: str) -> int:

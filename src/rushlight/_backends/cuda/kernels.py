@@ -55,7 +55,7 @@ class DeviceKernel:
         raise NotImplementedError
 
     def assembly(self) -> str:
-        """What the device runs, as text."""
+        """The device's machine code, as text."""
         raise NotImplementedError
 
 
@@ -180,7 +180,7 @@ class Kernels:
         return found
 
     def report(self, kernel: Kernel) -> str:
-        """What a kernel is on the device's architecture, whatever runs it: see `KernelReport.text`."""
+        """A report on a kernel on the device's architecture, whatever runs it: see `KernelReport.text`."""
         images, native = require("rushlight._backends.cuda.images"), require("rushlight._native.nvptx")
         properties = self.backend.devices.properties(self.index)
         architecture = images.architecture_of(properties, native.ARCHITECTURES)

@@ -88,7 +88,7 @@ class Kernel:
         return module
 
     def assembly(self) -> str:
-        """What the processor would run."""
+        """The processor's machine code, as text."""
         return str(_llvm_machine(self.machine).emit_assembly(self.module()))
 
     def object_code(self) -> bytes:
@@ -97,7 +97,7 @@ class Kernel:
 
 
 class Compiled:
-    """What a graph becomes: its program, the kernels in the order of their steps, and the library calls between them."""
+    """A compiled graph: its program, the kernels in the order of their steps, and the library calls between them."""
 
     __slots__ = ("calls", "kernels", "program", "results")
 
@@ -120,7 +120,7 @@ class Compiled:
 
     @property
     def notes(self) -> list[str]:
-        """What was fused, and why."""
+        """Notes on what was fused, and why."""
         return self.program.notes
 
     def steps(self) -> list[Step]:

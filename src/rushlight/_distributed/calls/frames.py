@@ -1,4 +1,4 @@
-"""What workers say to each other: frames of a kind, a number, integers, and parts of bytes.
+"""Messages between workers: frames of a kind, a number, integers, and parts of bytes.
 
 A frame is a head (kind, number of integers, number of parts, number of the request), its integers of eight bytes (little
 endian), the lengths of its parts, and the parts.  Each kind says how many integers and parts it has; what differs ends
@@ -21,7 +21,7 @@ _LONGEST_COPY = 32 << 10  # parts up to this length are joined with the head: on
 
 
 class Malformed(Exception):
-    """What came is no frame."""
+    """The bytes that came are no frame."""
 
 
 class Kind:

@@ -1,4 +1,4 @@
-"""What engines work on: addresses, counts, and the names of dtypes; and the arithmetic around a reduction.
+"""Buffers of engines: addresses, counts, and the names of dtypes; and the arithmetic around a reduction.
 
 Half types are reduced as float32: MPI has no sums of them that every implementation provides, and one rounding at the
 end is closer to the truth than one after every step.

@@ -51,7 +51,7 @@ def function_address(name: str) -> int:
 
 
 def error_text(code: int) -> str:
-    """What an error code of MPI's means."""
+    """The text of an error code of MPI's."""
     return f"{MPI.Get_error_string(code)} (MPI error {code})"
 
 

@@ -39,7 +39,7 @@ def _memory(data: bytearray) -> Buffer:
 
 
 def fingerprint(operation: Any) -> bytes:
-    """What must be equal on all ranks, as text of a fixed length."""
+    """Digest of what must be equal on all ranks, of a fixed length."""
     described = operation.describe()
     if operation.name.partition("(")[0] in _UNEVEN:
         described = _SHAPE.sub("[...]", described)

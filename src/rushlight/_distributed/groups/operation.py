@@ -39,12 +39,12 @@ class Block:
 
     @property
     def code(self) -> int:
-        """What the last test of the request gave."""
+        """The result of the last test of the request."""
         return self.words[CODE]
 
 
 class Operation:
-    """What one collective or message does on this process.
+    """One collective or message on this process.
 
     `steps` are run one after the other: calls of the engine, and Python functions.  `inputs` and `outputs` are the specs
     of its tensors (or, for inputs, a function that gives their text); `keep` is what must live until the end.

@@ -34,7 +34,7 @@ _LOG = logging.getLogger("rushlight.distributed")
 
 
 class Watch:
-    """What a process knows of the others of its job."""
+    """A process's view of the others of its job."""
 
     def __init__(self) -> None:
         self.monitor: Any = None  # see `watched_by`

@@ -55,7 +55,7 @@ class SignalException(Exception):
 
 @dataclass
 class Job:
-    """What an agent is to do; see `LaunchConfig` for the meaning of the fields."""
+    """The task of an agent; see `LaunchConfig` for the meaning of the fields."""
 
     entrypoint: str | Callable[..., Any]
     args: tuple[Any, ...]

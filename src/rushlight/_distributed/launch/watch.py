@@ -20,13 +20,13 @@ _LATE = 1.0  # seconds between two looks, from which on it was this process that
 
 
 class Sign:
-    """What a rank says."""
+    """A rank's message."""
 
     ALIVE, GOODBYE, BROKEN, NOTICE, ASK, TELL, DUMP = range(1, 8)
 
 
 class Event:
-    """What a rank is told."""
+    """A message to a rank."""
 
     FAILED, LEFT, ASKED, NOTICES, DUMP, ALIVE = range(1, 7)
 

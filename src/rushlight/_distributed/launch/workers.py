@@ -51,7 +51,7 @@ class Start:
 
 
 class Process(Protocol):
-    """What both kinds of workers are."""
+    """Base of both kinds of workers."""
 
     pid: int
 
@@ -121,7 +121,7 @@ class FunctionProcess:
         return code
 
     def result(self) -> Any:
-        """What the function returned."""
+        """The function's result."""
         return self._result[0] if self._result else None
 
 
@@ -255,7 +255,7 @@ class Workers:
         }
 
     def results(self) -> dict[int, Any]:
-        """What they returned, by global rank."""
+        """Their results, by global rank."""
         return {self.starts[local].rank: process.result() for local, process in self.processes.items()}
 
 

@@ -15,7 +15,7 @@ _MOST_UNSENT = 256 << 20
 
 
 class Malformed(Exception):
-    """What a client sent is no request."""
+    """A client's message is no request."""
 
 
 class _Incomplete(Exception):

@@ -1,4 +1,4 @@
-"""What a store holds: keys, values and queues of one process, without waiting or locks."""
+"""Contents of a store: keys, values and queues of one process, without waiting or locks."""
 
 from __future__ import annotations
 

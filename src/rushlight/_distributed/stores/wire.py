@@ -1,4 +1,4 @@
-"""What the clients of a TCP store and its server say to each other: PyTorch's protocol, and requests of our own.
+"""Messages between the clients of a TCP store and its server: PyTorch's protocol, and requests of our own.
 
 A request is a byte that says which, then its fields: integers of eight bytes (little endian), texts and values as their
 length and their bytes. Keys of users begin with "/". The first request is VALIDATE. Nothing is ever unpickled, and every

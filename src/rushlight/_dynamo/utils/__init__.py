@@ -21,7 +21,7 @@ def is_compile_supported(device_type: Any) -> bool:
 
 
 def compile_times(repr: str = "str", aggregate: bool = False) -> Any:
-    """What compiling cost: a text, or with `repr="csv"` names and times."""
+    """Costs of compiling: a text, or with `repr="csv"` names and times."""
     return "TorchDynamo compilation metrics:\nFunction, Runtimes (s)\n" if repr == "str" else ([], [])
 
 

@@ -692,7 +692,7 @@ _STATE = re.compile(r"activation_post_process(\.|_)|\.(min_val|max_val|histogram
 
 
 def get_observer_state_dict(mod: Any) -> Any:
-    """What the observers of a model hold, by name."""
+    """States of a model's observers, by name."""
     held: OrderedDict[str, Any] = OrderedDict()
     for name, value in mod.state_dict().items():
         if "activation_post_process" in name or "observer" in name:

@@ -51,5 +51,5 @@ class QuantWrapper(nn.Module):
         self.train(module.training)
 
     def forward(self, X: Any) -> Any:
-        """What the module makes of the input."""
+        """The module's result for the input."""
         return self.dequant(self.module(self.quant(X)))

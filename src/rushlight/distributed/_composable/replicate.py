@@ -12,7 +12,7 @@ __all__ = ["DDP", "replicate"]
 
 
 class DDP:
-    """What `replicate` adds to the class of a module."""
+    """Additions of `replicate` to the class of a module."""
 
     _replicated: Any
     _plain_class: type

@@ -16,7 +16,7 @@ __all__ = ["ReplicateModule", "replicate"]
 
 
 class ReplicateModule(FSDPModule):
-    """What `replicate` adds to the class of a module: settings and collectives as those of `FSDPModule`."""
+    """Additions of `replicate` to the class of a module: settings and collectives as those of `FSDPModule`."""
 
 
 def replicate(

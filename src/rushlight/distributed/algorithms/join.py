@@ -13,7 +13,9 @@ __all__ = ["Join", "JoinHook", "Joinable"]
 
 
 class JoinHook:
-    """What a process that has no more input does: `main_hook` for every iteration of the others, `post_hook` at the end."""
+    """The actions of a process that has no more input: `main_hook` for every iteration of the others, `post_hook` at
+    the end.
+    """
 
     def main_hook(self) -> None:
         """Take part in the collectives of one iteration."""
@@ -109,8 +111,8 @@ class Join:
 
     @staticmethod
     def notify_join_context(joinable: Joinable) -> Any:
-        """Say that this process has an iteration: a `Work` with the number of those that have, or None outside of `Join`
-        and for all but the first of several objects.
+        """Say that this process has an iteration: a `Work` with the number of those that have, or None outside of
+        `Join` and for all but the first of several objects.
         """
         config = getattr(joinable, "_join_config", None)
         if config is None or not config.enable or not config.is_first_joinable:

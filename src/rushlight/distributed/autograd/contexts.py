@@ -82,7 +82,7 @@ class _Running(threading.local):
 
 
 class Context:
-    """What one context has recorded on this worker."""
+    """The records of one context on this worker."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -188,7 +188,7 @@ def arrived(number: int, source: int) -> Context | None:
 
 
 def receiver(context: Context | None, message: int, source: int) -> Callable[[list[Tensor]], None] | None:
-    """What links tensors that came in a message; None where it was not recorded."""
+    """The node that links tensors that came in a message; None where it was not recorded."""
     if context is None or not message:
         return None
 

@@ -1,1 +1,1 @@
-"""What `torch.distributed` is made of: groups, collectives, messages, objects."""
+"""The parts of `torch.distributed`: groups, collectives, messages, objects."""

@@ -1,4 +1,4 @@
-"""What communication hooks get."""
+"""Arguments of communication hooks."""
 
 from __future__ import annotations
 

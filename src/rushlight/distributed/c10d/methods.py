@@ -95,7 +95,7 @@ class ProcessGroup(BaseGroup):
 
     @staticmethod
     def unbox(boxed: ProcessGroup) -> ProcessGroup:
-        """What `boxed` gave; ValueError for anything else."""
+        """The object in a box of `boxed`; ValueError for anything else."""
         if not isinstance(boxed, ProcessGroup):
             raise ValueError(f"ProcessGroup.unbox() takes what ProcessGroup.boxed() gave, not {type(boxed).__name__}")
         return boxed
@@ -247,7 +247,7 @@ class ProcessGroupGloo(ProcessGroup):
     _Options = Options
 
     class Device:
-        """What PyTorch's sockets are bound to: an interface's name, or a host's. MPI chooses by itself."""
+        """The binding of PyTorch's sockets: an interface's name, or a host's. MPI chooses by itself."""
 
         def __init__(self, hostname: str = "", interface: str = "") -> None:
             self.hostname, self.interface = hostname, interface

@@ -30,7 +30,7 @@ _FORMER = {
 
 
 class DistributedBackendOptions:
-    """What a function that was registered with `extended_api=True` gets first."""
+    """First argument of a function that was registered with `extended_api=True`."""
 
     store: Any = None
     group_rank, group_size = 0, 0

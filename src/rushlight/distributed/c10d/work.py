@@ -46,7 +46,7 @@ class Work:
 
     @staticmethod
     def unbox(boxed: Work) -> Work:
-        """What `boxed` gave; ValueError for anything else."""
+        """The object in a box of `boxed`; ValueError for anything else."""
         if not isinstance(boxed, Work):
             raise ValueError(f"Work.unbox() takes what Work.boxed() gave, not {type(boxed).__name__}")
         return boxed

@@ -15,7 +15,7 @@ NO_GROUP = "Default process group has not been initialized, please make sure to 
 
 
 class BaseGroup:
-    """What a process group knows: its operations below tensors, its name, the backend that was asked for."""
+    """The state of a process group: its operations below tensors, its name, the backend that was asked for."""
 
     bound_device_id: Any = None
     is_users = False  # whether a program's own class carries collectives out
@@ -47,7 +47,7 @@ class BaseGroup:
 
     @property
     def group_desc(self) -> str:
-        """What the group is for, in the words of who made it."""
+        """The purpose of the group, in the words of who made it."""
         return self.getGroupDesc()
 
     def getGroupName(self) -> str:

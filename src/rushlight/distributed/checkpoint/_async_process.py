@@ -32,7 +32,7 @@ _LONGEST_START, _LONGEST_END = 120.0, 10.0
 
 @dataclass
 class Piece:
-    """What this rank has of a spread tensor, without the mesh, which other processes do not have."""
+    """This rank's part of a spread tensor, without the mesh, which other processes do not have."""
 
     local: Tensor
     offsets: Size

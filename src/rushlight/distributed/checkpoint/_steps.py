@@ -23,7 +23,7 @@ class Steps:
         self.is_coordinator = self.rank == coordinator_rank if use_dist else True
 
     def reduce_scatter(self, step: str, local: Callable[[], Any], together: Callable[[list[Any]], list[Any]]) -> Any:
-        """What `together` made for this process of what `local` gave on each."""
+        """Reduce with `together` the results of `local` on all processes; each gets its own part."""
         parts = self._gather(_tried(local))
         answers: list[Any] | None = None
         if self.is_coordinator:
@@ -32,13 +32,13 @@ class Steps:
         return _opened(step, self._scatter(answers))
 
     def all_reduce(self, step: str, local: Callable[[], Any], together: Callable[[list[Any]], Any]) -> Any:
-        """What `together` made of what `local` gave on each process, on all of them."""
+        """Reduce with `together` the results of `local` on all processes; all get the result."""
         parts = self._gather(_tried(local))
         answer = self._combined(step, parts, together) if self.is_coordinator else None
         return _opened(step, self._broadcast(answer))
 
     def all_gather(self, step: str, local: Callable[[], Any]) -> list[Any]:
-        """What `local` gave on each process, on all of them."""
+        """Gather the results of `local` on all processes; all get all of them."""
         mine = _tried(local)
         parts = [mine]
         if self.use_dist:

@@ -170,7 +170,7 @@ class DefaultSavePlanner(SavePlanner):
         return find_state_dict_object(self.state_dict, index)
 
     def transform_object(self, write_item: WriteItem, object: Any) -> Any:
-        """What is written of an object: a tensor, or the bytes of what is none."""
+        """The written form of an object: a tensor, or the bytes of what is none."""
         if write_item.type != WriteItemType.BYTE_IO:
             return object
         out = io.BytesIO()
@@ -361,7 +361,7 @@ def _validate_global_plan(global_plan: list[SavePlan], metadata: Metadata) -> li
 
 
 def create_default_local_load_plan(state_dict: dict[str, Any], metadata: Metadata, strict: bool = True) -> LoadPlan:
-    """What fills a state dict.
+    """The plan that fills a state dict.
 
     RuntimeError for a name that the checkpoint lacks (with `strict`), ValueError for a tensor of another shape.
     """

@@ -84,7 +84,7 @@ class SerializationFormat(Enum):
 
 
 class FileSystemBase(ABC):
-    """What a reader and a writer need of a file system."""
+    """Operations of a file system for readers and writers."""
 
     @contextmanager
     @abstractmethod

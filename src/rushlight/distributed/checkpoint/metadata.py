@@ -1,4 +1,4 @@
-"""What a checkpoint holds: tensors in boxes ("chunks"), other objects as bytes, and where each of them lies.
+"""Contents of a checkpoint: tensors in boxes ("chunks"), other objects as bytes, and where each of them lies.
 
 The classes have PyTorch's names and fields; a `.metadata` file is a pickle of one `Metadata`.
 """
@@ -118,7 +118,7 @@ class StorageMeta:
 
 @dataclass
 class Metadata:
-    """What a checkpoint holds by name, and what the planner and the storage noted beside it."""
+    """Contents of a checkpoint by name, and notes of the planner and the storage."""
 
     state_dict_metadata: dict[str, STORAGE_TYPES]
     planner_data: Any = None

@@ -23,7 +23,7 @@ def load_sharded_optimizer_state_dict(
     storage_reader: StorageReader,
     planner: LoadPlanner | None = None,
 ) -> dict[str, Any]:
-    """What a checkpoint has below `optimizer_key`: states that are named as parameters lie as these do.
+    """Load what a checkpoint has below `optimizer_key`: states that are named as parameters lie as these do.
 
     States of another shape than their parameter, and those of parameters that no process divides, are whole.
     """

@@ -97,7 +97,7 @@ class ReadItem:
 
 @dataclass(frozen=True)
 class SavePlan:
-    """What a process writes; `usable=False` stands for the plan of the last save."""
+    """The items that a process writes; `usable=False` stands for the plan of the last save."""
 
     items: list[WriteItem]
     storage_data: Any = None
@@ -107,7 +107,7 @@ class SavePlan:
 
 @dataclass
 class LoadPlan:
-    """What a process reads."""
+    """The items that a process reads."""
 
     items: list[ReadItem]
     storage_data: Any = None
@@ -115,8 +115,8 @@ class LoadPlan:
 
 
 class SavePlanner(ABC):
-    """What is saved.  In order: `set_up_planner` and `create_local_plan` on every process, `create_global_plan` on the
-    coordinator, `finish_plan` and, for each item, `resolve_data` on every process.
+    """Plans what is saved.  Called in order: `set_up_planner` and `create_local_plan` on every process,
+    `create_global_plan` on the coordinator, `finish_plan` and, for each item, `resolve_data` on every process.
     """
 
     # Plans of the last save by the planner's key, for planners that keep them.
@@ -134,7 +134,7 @@ class SavePlanner(ABC):
 
     @abstractmethod
     def create_local_plan(self) -> SavePlan:
-        """What this process has to write."""
+        """The plan of what this process writes."""
 
     @abstractmethod
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
@@ -150,8 +150,9 @@ class SavePlanner(ABC):
 
 
 class LoadPlanner:
-    """What is loaded.  In order: `set_up_planner` and `create_local_plan` on every process, `create_global_plan` on the
-    coordinator, `finish_plan` on every process, and for each item `load_bytes`, or `resolve_tensor` and `commit_tensor`.
+    """Plans what is loaded.  Called in order: `set_up_planner` and `create_local_plan` on every process,
+    `create_global_plan` on the coordinator, `finish_plan` on every process, and for each item `load_bytes`, or
+    `resolve_tensor` and `commit_tensor`.
     """
 
     @abstractmethod
@@ -162,7 +163,7 @@ class LoadPlanner:
 
     @abstractmethod
     def create_local_plan(self) -> LoadPlan:
-        """What this process has to read."""
+        """The plan of what this process reads."""
 
     @abstractmethod
     def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
@@ -186,4 +187,4 @@ class LoadPlanner:
 
     @abstractmethod
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        """What `resolve_tensor` gave is filled."""
+        """Called when the tensor of `resolve_tensor` is filled."""

@@ -98,7 +98,7 @@ def _create_read_items(fqn: str, md: STORAGE_TYPES, obj: Any) -> list[ReadItem]:
 def create_read_items_for_chunk_list(
     fqn: str, checkpoint_md: TensorStorageMetadata, local_chunks: list[ChunkStorageMetadata]
 ) -> list[ReadItem]:
-    """What fills the boxes `local_chunks` of a tensor that was saved in other boxes."""
+    """The reads that fill the boxes `local_chunks` of a tensor that was saved in other boxes."""
     return [
         ReadItem(
             LoadItemType.TENSOR,
@@ -113,7 +113,7 @@ def create_read_items_for_chunk_list(
 
 
 def find_state_dict_object(state_dict: dict[str, Any], index: MetadataIndex) -> Any:
-    """What a key names: an object, or of a tensor the part that this process has.  ValueError for what is not here."""
+    """The object of a key: or of a tensor the part that this process has.  ValueError for what is not here."""
     if index.fqn not in state_dict:
         raise ValueError(f"Could not find FQN: '{index.fqn}'")
     obj = state_dict[index.fqn]

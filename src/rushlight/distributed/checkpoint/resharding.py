@@ -22,7 +22,7 @@ class Overlap:
 
 
 def overlap(here: ChunkStorageMetadata, there: ChunkStorageMetadata) -> Overlap | None:
-    """What two boxes of one tensor share; None for nothing.
+    """Intersection of two boxes of one tensor; None for an empty one.
 
     >>> from rushlight import Size
     >>> first, second = (ChunkStorageMetadata(Size([k]), Size([4])) for k in (0, 3))
@@ -66,7 +66,7 @@ def overlaps(
 
 
 def check_boxes(name: str, size: Size, boxes: Sequence[ChunkStorageMetadata], whole: bool) -> Iterator[str]:
-    """What is wrong with the boxes of a tensor: outside of it, over each other, and, with `whole`, not all of it."""
+    """Errors in the boxes of a tensor: outside of it, over each other, and, with `whole`, not all of it."""
     if not size:
         return
     filled = 0

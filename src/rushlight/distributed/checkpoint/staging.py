@@ -36,7 +36,7 @@ def copied(value: Any, into: Any = None) -> Any:
 
 @runtime_checkable
 class AsyncStager(Protocol):
-    """What copies a state dict.  `stage` gives the copy, or a future of it; then `synchronize_staging` is called if
+    """Copies a state dict.  `stage` gives the copy, or a future of it; then `synchronize_staging` is called if
     `should_synchronize_after_execute` says so.
     """
 

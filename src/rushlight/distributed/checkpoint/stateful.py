@@ -9,7 +9,7 @@ __all__ = ["Stateful", "StatefulT"]
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What has `state_dict` and `load_state_dict`: modules, optimizers, loaders, classes of one's own.
+    """An object with `state_dict` and `load_state_dict`: modules, optimizers, loaders, classes of one's own.
 
     >>> import rushlight as torch
     >>> isinstance(torch.nn.Linear(1, 1), Stateful), isinstance({}, Stateful)

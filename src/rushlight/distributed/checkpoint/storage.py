@@ -16,7 +16,7 @@ __all__ = ["StorageReader", "StorageWriter", "WriteResult"]
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What was written for one item: its key, its bytes, and where it lies in the storage's own words."""
+    """The record of one written item: its key, its bytes, and where it lies in the storage's own words."""
 
     index: MetadataIndex
     size_in_bytes: int
@@ -73,7 +73,7 @@ class StorageReader(ABC):
 
     @abstractmethod
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What the checkpoint holds."""
+        """The metadata of the checkpoint."""
 
     @abstractmethod
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:

@@ -37,7 +37,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a step of a layout takes: predicted, not measured.
+    """Costs of a step of a layout: predicted, not measured.
 
     `seconds` of a step; of these a rank computes for `compute` on average, `bubble` is the part of the time in which ranks
     of a pipeline wait for each other, `collectives` the seconds of each kind on the busiest rank (they may hide behind

@@ -1,4 +1,4 @@
-"""What a model does in one step, layer by layer: found by running it on tensors without memory."""
+"""The work of a model in one step, layer by layer: found by running it on tensors without memory."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _alike(entry: Entry) -> tuple[Any, ...]:
 
 
 def analyse(files: Mapping[int, Mapping[str, Any]]) -> list[Finding]:
-    """What is wrong, group by group; nothing where all ranks did the same and all of it is done."""
+    """Diagnoses, group by group; none where all ranks did the same and all of it is done."""
     members: dict[GroupKey, dict[int, list[Entry]]] = {}
     for rank, file in files.items():
         for name, ranks in _groups_of(file).items():

@@ -20,7 +20,7 @@ class _Plain(pickle.Unpickler):
 
 
 def read_file(path: str) -> dict[str, Any]:
-    """What a rank wrote.  ValueError for a file that is not of a flight recorder."""
+    """Read the file of a rank.  ValueError for a file that is not of a flight recorder."""
     with open(path, "rb") as file:
         try:
             found = _Plain(file).load()

@@ -1,4 +1,4 @@
-"""What `FullyShardedDataParallel` is told: strategies, dtypes, and the forms of state dicts."""
+"""Arguments of `FullyShardedDataParallel`: strategies, dtypes, and the forms of state dicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class ShardingStrategy(Enum):
-    """What is divided among processes.
+    """Which states are divided among processes.
 
     `FULL_SHARD`: parameters, gradients, optimizer states.  `SHARD_GRAD_OP`: gathered parameters stay until backward.
     `NO_SHARD`: nothing; gradients are averaged.  `HYBRID_SHARD`: as `FULL_SHARD` within a machine, with replicas on

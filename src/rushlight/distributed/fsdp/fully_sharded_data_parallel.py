@@ -182,7 +182,7 @@ class FullyShardedDataParallel(Module):
         return inner[key]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the wrapped module gives, computed with whole parameters."""
+        """The wrapped module's result, computed with whole parameters."""
         state, precision = self._state, self.mixed_precision
         root = root_context(state).root is state
         self._cast_buffers()
@@ -422,7 +422,7 @@ class FullyShardedDataParallel(Module):
         load_directly: bool = False,
         group: Any = None,
     ) -> dict[str, Any]:
-        """What `optim.load_state_dict` takes, from a state dict by names, whatever its form; with `load_directly` it is
+        """Argument of `optim.load_state_dict` from a state dict by names, whatever its form; with `load_directly` it is
         loaded at once.
         """
         found = forms.state_to_load(model, optim, optim_state_dict)
@@ -449,14 +449,14 @@ class FullyShardedDataParallel(Module):
     def shard_full_optim_state_dict(
         full_optim_state_dict: dict[str, Any], model: Module, optim_input: Any = None, optim: Any = None
     ) -> dict[str, Any]:
-        """What `optim.load_state_dict` takes, from whole tensors by names."""
+        """Argument of `optim.load_state_dict` from whole tensors by names."""
         return forms.state_to_load(model, _given(optim), full_optim_state_dict)
 
     @staticmethod
     def flatten_sharded_optim_state_dict(
         sharded_optim_state_dict: dict[str, Any], model: Module, optim: Any
     ) -> dict[str, Any]:
-        """What `optim.load_state_dict` takes, from `DTensor`s by names."""
+        """Argument of `optim.load_state_dict` from `DTensor`s by names."""
         return forms.state_to_load(model, optim, sharded_optim_state_dict)
 
     @staticmethod
@@ -467,7 +467,7 @@ class FullyShardedDataParallel(Module):
         optim: Any = None,
         group: Any = None,
     ) -> dict[str, Any]:
-        """What `optim.load_state_dict` takes, from whole tensors that only the first process of the group has."""
+        """Argument of `optim.load_state_dict` from whole tensors that only the first process of the group has."""
         given = [full_optim_state_dict]
         dist.broadcast_object_list(given, group=group, group_src=0)
         assert given[0] is not None

@@ -76,7 +76,7 @@ class Managed:
         self.sharded, self.local, self._rows = found, found._local_tensor, []
 
     def rows(self) -> list[Tensor]:
-        """What this process sends: its elements, the divided dim first, and zeros up to the length that all send."""
+        """The elements that this process sends: the divided dim first, and zeros up to the length that all send."""
         if self.dim or not self._rows:
             self._rows = self.pieces(self.local)
         return self._rows
@@ -125,7 +125,7 @@ class Managed:
 
     @property
     def elements(self) -> Any:
-        """What has the memory of the whole parameter."""
+        """The tensor with the memory of the whole parameter."""
         return self.whole if self.inner is None else self.whole._local_tensor
 
     def _wrapped(self, view: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class Managed:
 
 
 def run_post_hooks(parameter: Any) -> None:
-    """What `register_post_accumulate_grad_hook` asked for."""
+    """Run the hooks of `register_post_accumulate_grad_hook`."""
     hooks = meta_of(parameter).post_hooks
     for hook in list(hooks.values()) if hooks else ():
         hook(parameter)

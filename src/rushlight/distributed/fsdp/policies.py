@@ -1,4 +1,4 @@
-"""What `fully_shard` is told: dtypes, and where parameters are between uses."""
+"""Policies of `fully_shard`: dtypes, and where parameters are between uses."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def refusal(state: Any) -> str:
 
 
 def form(state: Any) -> tuple[Any, ...]:
-    """What a recorded call of a sharded module depends on, besides its tensors."""
+    """The key of a recorded call of a sharded module, besides its tensors."""
     groups = [(g.axes.group, g.reduction.separate, g.reduction.factor, len(g.managed)) for g in state.groups]
     return refusal(state), state.policy, tuple(groups)
 

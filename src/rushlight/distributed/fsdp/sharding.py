@@ -42,7 +42,7 @@ class UnshardHandle:
 
 
 class FSDPModule:
-    """What `fully_shard` adds to the class of a module."""
+    """Additions of `fully_shard` to the class of a module."""
 
     _fsdp_state: State
     _plain_class: type

@@ -26,7 +26,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class Context:
-    """What the sharded modules below one root share."""
+    """State that the sharded modules below one root share."""
 
     def __init__(self, root: State, states: list[State]) -> None:
         self.root, self.states = root, states
@@ -230,12 +230,12 @@ class State:
                 context.end_forward(self)
 
     def before(self, module: Module, args: Any, kwargs: Any) -> Any:
-        """What runs before a module's forward."""
+        """Hook before a module's forward."""
         self.enter(module)
         return self.cast_inputs(args, kwargs)
 
     def after(self, module: Module, args: Any, outputs: Any) -> Any:
-        """What runs after it, whatever happened."""
+        """Hook after a module's forward, whatever happened."""
         self.leave()
         outputs = self.cast_outputs(outputs)
         if rushlight.is_grad_enabled():

@@ -21,7 +21,7 @@ _GRACE = 30
 
 @dataclass
 class LaunchConfig:
-    """What a launcher starts, where, and how often it begins anew.
+    """Configuration of a launcher: what it starts, where, and how often it begins anew.
 
     `min_nodes` and `max_nodes` machines take part, each with `nproc_per_node` workers. With `rdzv_backend="static"` the
     machine's number is `rdzv_configs["rank"]`, and number 0 is at `rdzv_endpoint` ("host:port"); with "c10d" machines

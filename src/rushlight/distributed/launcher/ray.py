@@ -37,7 +37,7 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class RayConfig:
-    """What Ray starts: `workers` processes, each with so many `cpus`, `gpus` and other `resources` of its own.
+    """Resources that Ray gives: `workers` processes, each with so many `cpus`, `gpus` and other `resources` of its own.
 
     `strategy` is that of Ray's placement groups: "PACK" and "SPREAD" if it can be, "STRICT_PACK", "STRICT_SPREAD".
     `placed_within` is how many seconds the cluster has to find room; `max_restarts` how often all workers start again
@@ -186,7 +186,7 @@ def _by_node(places: list[tuple[str, str, int]]) -> list[int]:
 
 
 class Worker:
-    """What runs in an actor."""
+    """A worker in an actor."""
 
     def __init__(self, known_as_torch: bool) -> None:
         if known_as_torch:

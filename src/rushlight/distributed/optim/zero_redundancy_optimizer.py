@@ -84,7 +84,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return parts
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What a process without more input does in `Join`: it steps as well, since it has a part of the state.
+        """The hook of a process without more input in `Join`: it steps as well, since it has a part of the state.
 
         Name the model before the optimizer: `Join([model, optimizer])`.
         """

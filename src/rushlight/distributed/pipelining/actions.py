@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline do, as data: actions, their text, and tables of them.
+"""Actions of the ranks of a pipeline, as data: actions, their text, and tables of them.
 
 An action is a computation of one stage on one micro-batch (`2F0`: forward of stage 2 on micro-batch 0), a message
 (`2SEND_F0`, `3RECV_F0`), or something that is done for a stage as a whole (`2REDUCE_GRAD`).  A pipeline's order is a

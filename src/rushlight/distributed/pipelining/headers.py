@@ -1,4 +1,4 @@
-"""What a stage tells the next one before the first activations of a step: shapes, dtypes, and how DTensors lie, as whole
+"""Headers that a stage sends before the first activations of a step: shapes, dtypes, and how DTensors lie, as whole
 numbers.
 """
 
@@ -60,7 +60,7 @@ def meta_of(x: Any) -> Meta:
 
 
 def local_of(x: Tensor) -> Tensor:
-    """What travels of a tensor: of a DTensor the part that is here."""
+    """The part of a tensor that is sent: of a DTensor the part that is here."""
     return (x._local_tensor if isinstance(x, DTensor) else x).detach().contiguous()
 
 
@@ -109,7 +109,7 @@ def _of_placement(placement: Placement) -> tuple[int, int]:
 
 
 def unpacked(header: Tensor) -> tuple[Meta, ...]:
-    """What `packed` was given."""
+    """The value that `packed` was given."""
     numbers = iter(header.tolist())
 
     def some(count: int) -> tuple[int, ...]:

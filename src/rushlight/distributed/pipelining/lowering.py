@@ -27,7 +27,7 @@ I, W = ComputationType.BACKWARD_INPUT, ComputationType.BACKWARD_WEIGHT
 
 
 def needs(action: Action, stages: int) -> Iterator[tuple[Action, ...]]:
-    """What must be done before: of each tuple one."""
+    """Actions that must be done before: of each tuple one."""
     stage, kind, m, _ = action
     if kind == F and stage:
         yield (Action(stage - 1, F, m),)

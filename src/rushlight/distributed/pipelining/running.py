@@ -1,4 +1,4 @@
-"""What one rank does in a step: its actions in order.
+"""One rank's actions of a step, in order.
 
 Sends are never waited for before the end of a step, receives where what they bring is needed: with messages in the order
 of `lowering.with_messages` no rank can wait for ever.
@@ -31,7 +31,7 @@ def wait_for_messages(work: Iterable[Any]) -> None:
 
 
 class StepContext:
-    """What a function of one's own for a kind of action is given: the schedule and its micro-batches."""
+    """Argument of a custom function for a kind of action: the schedule and its micro-batches."""
 
     def __init__(
         self,

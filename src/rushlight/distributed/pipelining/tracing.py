@@ -70,7 +70,7 @@ def unchanged(mod: Module) -> Iterator[None]:
 
 
 class Splits:
-    """What is known of a module before it is traced.
+    """Facts about a module before it is traced.
 
     - `bound`: its arguments by name, of one micro-batch
     - `points`: parts with split points before or behind them

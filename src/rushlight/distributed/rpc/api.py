@@ -119,7 +119,7 @@ def new_method(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class AllGatherStates:
-    """What one `_all_gather` has collected at its leader: `gathered_objects` by worker, and `proceed_signal`."""
+    """State of one `_all_gather` at its leader: `gathered_objects` by worker, and `proceed_signal`."""
 
     def __init__(self) -> None:
         self.gathered_objects: dict[str, Any] = {}

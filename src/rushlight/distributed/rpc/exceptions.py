@@ -10,7 +10,7 @@ __all__ = ["RemoteError", "as_error"]
 
 
 class RemoteError(NamedTuple):
-    """What a function raised on another worker."""
+    """An exception of a function on another worker."""
 
     text: str
     kind: Any

@@ -140,7 +140,7 @@ class Members:
         return self._by_number[number]
 
     def name_of(self, number: int) -> str:
-        """What errors call a worker."""
+        """A worker's name in errors."""
         known = self._by_number.get(number)
         return f"worker {number}" if known is None else f"worker {known.info.name!r} (rank {number})"
 

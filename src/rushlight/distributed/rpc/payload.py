@@ -1,4 +1,4 @@
-"""What users send, as parts of bytes: a pickle, in which tensors and references are numbers, and the tensors' memory.
+"""Messages of users, as parts of bytes: a pickle, in which tensors and references are numbers, and the tensors' memory.
 
 Unpickling runs what a pickle says: workers of a job trust one another, and strangers are refused before (see
 `_distributed/calls/links.py`).

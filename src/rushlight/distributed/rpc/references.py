@@ -139,7 +139,7 @@ class References:
     # ***** sending and receiving references *****
 
     def send_on(self, reference: Any, to: int) -> tuple[int, int, int, int, str]:
-        """What a receiver makes its own reference of: owner, number, fork, who waits for an `ACCEPT`, type."""
+        """The data that a receiver makes its own reference of: owner, number, fork, who waits for an `ACCEPT`, type."""
         fork = self.number()
         owner: int = reference._owner.id
         with self._lock:

@@ -244,7 +244,7 @@ class DTensor(Tensor):
         return _FromLocal.apply(local_tensor, mesh, placed, shape, stride, grads)
 
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
-        """What this process has.  Differentiable: its gradient is taken to lie as `grad_placements`, by default as the
+        """This process's part.  Differentiable: its gradient is taken to lie as `grad_placements`, by default as the
         tensor itself.
         """
         if not (rushlight.is_grad_enabled() and self.requires_grad):

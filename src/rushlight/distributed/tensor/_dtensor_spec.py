@@ -1,4 +1,4 @@
-"""What files and programs know of a `DTensor` beside its elements: mesh, placements, and the whole tensor's sizes."""
+"""Metadata of a `DTensor`: mesh, placements, and the whole tensor's sizes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["LoadBalance", "RankRow", "load_balance"]
 
 
 class RankRow(NamedTuple):
-    """What one rank did, in seconds.
+    """One rank's times, in seconds.
 
     `wall` is the time of the block; `compute` what is left of it without `waiting` (in collectives, until the last rank had
     come), `transfer` (in collectives, after that) and `messages` (standing still in send and recv).  `awaited` is how long

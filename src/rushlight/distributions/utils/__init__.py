@@ -1,4 +1,4 @@
-"""What distributions are built from: joint broadcasting, conversions between probabilities and logits, lazy properties."""
+"""Parts of distributions: joint broadcasting, conversions between probabilities and logits, lazy properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program requires of sizes that elements tell, as nodes that check it when the graph runs.
+"""Requirements of a program on sizes that elements tell, as nodes that check it when the graph runs.
 
 Bounds of a size are checked where it is computed, and what the program requires in other words than those bounds; its
 own checks stay where they are, as `_assert_scalar`.

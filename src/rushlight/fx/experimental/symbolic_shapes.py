@@ -45,7 +45,7 @@ class ValueRangeError(RuntimeError):
 
 
 class DimDynamic(Enum):
-    """What becomes of a dim: a symbol (the same as that of equal sizes with DUCK), or a number (STATIC)."""
+    """The treatment of a dim: a symbol (the same as that of equal sizes with DUCK), or a number (STATIC)."""
 
     DYNAMIC = 0
     DUCK = 1
@@ -79,7 +79,7 @@ class RelaxedUnspecConstraint:
 
 @dataclass(frozen=True)
 class StatelessSymbolicContext:
-    """What becomes of each dim of a tensor: `dynamic_sizes`, and what must hold of it: `constraint_sizes`."""
+    """The treatment of each dim of a tensor: `dynamic_sizes`, and what must hold of it: `constraint_sizes`."""
 
     dynamic_sizes: Sequence[DimDynamic] = ()
     dynamic_strides: Sequence[DimDynamic] | None = None

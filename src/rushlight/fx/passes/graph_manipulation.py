@@ -47,7 +47,7 @@ def get_size_of_all_nodes(fx_module: GraphModule, args: list[Tensor] | None = No
 
 
 def get_tensor_meta(node: Node) -> TensorMetadata:
-    """What `ShapeProp` noted of a node's tensor; RuntimeError where it has not run."""
+    """The metadata that `ShapeProp` noted of a node's tensor; RuntimeError where it has not run."""
     noted = node.meta.get("tensor_meta")
     if not noted:
         raise RuntimeError(

@@ -23,7 +23,7 @@ __all__ = ["ShapeProp", "TensorMetadata"]
 
 
 class TensorMetadata(NamedTuple):
-    """What is known of a tensor without its values; shape, dtype, whether it wants a gradient, strides, memory format,
+    """Facts about a tensor without its values: shape, dtype, whether it wants a gradient, strides, memory format,
     quantisation.
     """
 
@@ -82,7 +82,7 @@ class ShapeProp(Interpreter):
             return super().run(*[fakes.faked(self.fake_mode, a) for a in args])
 
     def fetch_attr(self, target: str) -> Any:
-        """What a module holds; its fake form in a fake mode."""
+        """An attribute of a module; its fake form in a fake mode."""
         held = super().fetch_attr(target)
         return held if self.fake_mode is None else fakes.faked(self.fake_mode, held)
 

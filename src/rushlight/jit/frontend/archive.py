@@ -180,7 +180,7 @@ class ArchiveNames:
         return type_of(value)
 
     def value(self, name: str, at: Location | None, e: Any) -> Sugared | None:
-        """What a name means."""
+        """The meaning of a name."""
         if name == "torch":
             return _Operators("torch", self)
         if name == "ops":

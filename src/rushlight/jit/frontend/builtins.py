@@ -1,4 +1,4 @@
-"""What TorchScript writes itself: operators made of others, casts, special forms."""
+"""Built-in functions of TorchScript: operators made of others, casts, special forms."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ class Calls(Expressions):
     # ***** loops *****
 
     def iterable(self, node: ast.expr) -> Iterable:
-        """What a loop goes over."""
+        """The items of a loop."""
         held = self.sugared(node)
         self.graph.location = self.at(node)
         return elements(self, held, self.at(node))

@@ -194,7 +194,7 @@ class Emitter(Calls):
         return None
 
     def lookup(self, name: str, at: Location | None) -> Sugared:
-        """What a name means; CompileError where it means nothing."""
+        """The meaning of a name; CompileError where it has none."""
         found = self.find(name)
         if found is not None:
             meaning = found[1]

@@ -1,4 +1,4 @@
-"""What loops go over: lists, ranges, tensors, strings, dicts, and `enumerate`, `zip`, `reversed` of those."""
+"""Iterables of loops: lists, ranges, tensors, strings, dicts, and `enumerate`, `zip`, `reversed` of those."""
 
 from __future__ import annotations
 
@@ -159,12 +159,12 @@ class _Counter(Iterable):
 
 
 def counter(e: Any, start: Value | None) -> Iterable:
-    """What `enumerate` puts beside the items."""
+    """The counter that `enumerate` puts beside the items."""
     return _Counter(e, start)
 
 
 def elements(e: Any, held: Sugared, at: Location) -> Iterable:
-    """What a loop over something goes over; CompileError where it cannot."""
+    """The items of a loop over something; CompileError where there are none."""
     if isinstance(held, Iterable):
         return held
     known = held.items(e, at)

@@ -332,7 +332,7 @@ class PythonNames:
     # ***** values *****
 
     def value(self, name: str, at: Location | None, e: Any) -> Sugared | None:
-        """What a name means; None for an unknown one."""
+        """The meaning of a name; None for an unknown one."""
         found, held = self.find(name)
         if found:
             return self.python_value(held, at, e)
@@ -343,7 +343,7 @@ class PythonNames:
         return None
 
     def python_value(self, held: Any, at: Location | None, e: Any, constant: bool = False) -> Sugared:
-        """What a Python object means."""
+        """The meaning of a Python object."""
         if isinstance(held, (rushlight.dtype, rushlight.layout, rushlight.memory_format)):
             return Simple(e.graph.constant(number_of(held), T.INT))
         if constant:

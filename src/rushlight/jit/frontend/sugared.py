@@ -1,4 +1,4 @@
-"""What names and expressions mean while a function is compiled: values of the graph, and things that exist only then
+"""Meanings of names and expressions while a function is compiled: values of the graph, and things that exist only then
 (modules, functions, classes, ranges).
 """
 
@@ -454,7 +454,7 @@ class Items(Sugared):
 
 
 class SliceParts(Sugared):
-    """What `slice(lower, upper, step)` gives: an index; a part that is None is left out, as in syntax."""
+    """The value of `slice(lower, upper, step)`: an index; a part that is None is left out, as in syntax."""
 
     kind = "slice"
 
@@ -496,7 +496,7 @@ class PythonValue(Sugared):
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """What it is."""
+        """Its kind."""
         return f"python value of type '{type(self.held).__name__}'"
 
     def attr(self, e: Any, at: Location, name: str) -> Sugared:

@@ -73,7 +73,7 @@ class Function:
 
     @property
     def run(self) -> Callable[..., Any]:
-        """What runs it: takes the values of all arguments by place."""
+        """The function that runs it: takes the values of all arguments by place."""
         if self._run is None:
             self._run = compiled(self)
         return self._run

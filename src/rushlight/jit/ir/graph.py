@@ -69,7 +69,7 @@ class Uses(list[tuple[Any, int]]):
 
 
 class Value:
-    """What a node gives, or what a block or a graph takes."""
+    """A result of a node, or an input of a block or a graph."""
 
     __slots__ = ("graph", "name", "node", "type", "unique", "uses")
 
@@ -98,7 +98,7 @@ class Value:
         return self.name or str(self.unique)
 
     def toIValue(self) -> Any:
-        """What a constant holds; None for other values."""
+        """The value of a constant; None for other values."""
         return self.node.attributes.get("value") if self.node is not None else None
 
     def setDebugName(self, name: str) -> Value:

@@ -26,7 +26,7 @@ _SAME = frozenset(("prim::unchecked_cast", "prim::Load"))
 
 
 def compiled(function: Any) -> Any:
-    """What runs a compiled function."""
+    """The function that runs a compiled function."""
     return compiled_graph(function.graph, function.qualified_name)
 
 

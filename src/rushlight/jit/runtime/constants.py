@@ -1,4 +1,4 @@
-"""What whole numbers of graphs mean: dtypes, layouts, memory formats."""
+"""Meanings of whole numbers in graphs: dtypes, layouts, memory formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators of graphs do: those of `torch.ops.aten`, and those over numbers, strings, lists and dicts."""
+"""Operators of graphs: those of `torch.ops.aten`, and those over numbers, strings, lists and dicts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _native(name: str, overload: str) -> Callable[..., Any]:
 
 
 def function_of(schema: Any) -> Callable[..., Any]:
-    """What computes an overload: it takes the schema's arguments by place, and by name those that have none."""
+    """The function of an overload: it takes the schema's arguments by place, and by name those that have none."""
     found = _own(schema)
     if found is not None:
         return found

@@ -14,7 +14,7 @@ recurrent: Any = LazyModule("rushlight.ao.nn.quantized.dynamic.recurrent")
 
 
 def quantized_function(name: str) -> Callable[..., Any]:
-    """What computes `quantized::name`."""
+    """The function of `quantized::name`."""
     found: Callable[..., Any] = getattr(rushlight.ops.quantized, name)
     return _of_one_dim(found) if name in ("conv1d", "conv1d_relu", "conv1d_dynamic", "conv_transpose1d") else found
 

@@ -24,7 +24,7 @@ _LONG = 40
 
 
 class Code:
-    """What a text refers to: constants, and the classes and functions that must be written too."""
+    """References of a text: constants, and the classes and functions that must be written too."""
 
     def __init__(self) -> None:
         self.constants: list[Any] = []

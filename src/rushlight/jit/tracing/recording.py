@@ -1,4 +1,4 @@
-"""What a trace writes down: operators, sizes, calls of modules."""
+"""Records of a trace: operators, sizes, calls of modules."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class Recorder:
         return made
 
     def ref(self, value: Any) -> Any:
-        """What stands for a value in the record."""
+        """The reference to a value in the record."""
         if isinstance(value, rushlight.Tensor):
             found = self.numbers.get(id(value))
             if found is not None:

@@ -96,7 +96,7 @@ class Value:
         )
 
     def options(self) -> dict[str, Any]:
-        """What a new tensor like this one is made with."""
+        """Options of a new tensor like this one."""
         return {"dtype": self.tensor.dtype, "layout": self.tensor.layout, "device": self.tensor.device}
 
     def conj(self) -> Value:

@@ -1,4 +1,4 @@
-"""What computes aten operators that are no functions of the package, or are called otherwise.
+"""Kernels of aten operators that are no functions of the package, or are called otherwise.
 
 Kernels of `*_backward` operators are the derivatives of the forward function, as the engine derives them.
 """

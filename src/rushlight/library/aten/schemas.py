@@ -60,7 +60,7 @@ class Form:
         return self.schema
 
     def arguments(self) -> Places:
-        """What calls are bound with, made once."""
+        """The places that calls are bound with, made once."""
         if self.places is None:
             self.places = Places(self.parsed().arguments)
         return self.places

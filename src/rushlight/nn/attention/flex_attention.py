@@ -34,14 +34,14 @@ __all__ = [
 
 
 class AuxRequest(NamedTuple):
-    """What else `flex_attention` shall return."""
+    """Further results of `flex_attention` that are asked for."""
 
     lse: bool = False
     max_scores: bool = False
 
 
 class AuxOutput(NamedTuple):
-    """What `flex_attention` returned besides its result: what was asked for, else None."""
+    """Further results of `flex_attention`: those asked for, else None."""
 
     lse: Tensor | None = None
     max_scores: Tensor | None = None

@@ -23,7 +23,7 @@ __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
 
 
 class AuxRequest(NamedTuple):
-    """What else `varlen_attn` shall return: `lse`, the logarithm of the softmax's denominator."""
+    """Further results of `varlen_attn` that are asked for: `lse`, the logarithm of the softmax's denominator."""
 
     lse: bool = False
 

@@ -28,7 +28,7 @@ def set_overwrite(value: bool) -> None:
 
 
 def overwrites() -> bool:
-    """What `set_overwrite` set."""
+    """The setting of `set_overwrite`."""
     return _overwrites
 
 
@@ -39,7 +39,7 @@ def set_swap(value: bool) -> None:
 
 
 def swaps() -> bool:
-    """What `set_swap` set."""
+    """The setting of `set_swap`."""
     return _swaps
 
 

@@ -11,7 +11,7 @@ __all__ = ["LazyModuleMixin"]
 
 
 class LazyModuleMixin:
-    """What makes a module lazy; it stands before `Module` among the bases.
+    """Makes a module lazy; stands before `Module` among the bases.
 
     The constructor gives the module `UninitializedParameter`s and `UninitializedBuffer`s, and `initialize_parameters`,
     which is called with the arguments of the first call, materialises them. After that the module's class becomes

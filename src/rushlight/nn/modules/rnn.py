@@ -29,7 +29,7 @@ def _apply_permutation(tensor: Any, permutation: Any, dim: int = 1) -> Any:
 
 
 class RNNBase(Module):
-    """What the recurrent layers share: weights named as in PyTorch, arguments, packed and padded sequences."""
+    """Base of the recurrent layers: weights named as in PyTorch, arguments, packed and padded sequences."""
 
     __constants__ = [
         "mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size",
@@ -362,7 +362,7 @@ class GRU(RNNBase):
 
 
 class RNNCellBase(Module):
-    """What the cells share."""
+    """Base of the cells."""
 
     __constants__ = ["input_size", "hidden_size", "bias"]
 

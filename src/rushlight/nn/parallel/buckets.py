@@ -99,7 +99,7 @@ def views_of(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 class GradBucket:
-    """What a communication hook gets: a bucket whose gradients are complete on this process."""
+    """Argument of a communication hook: a bucket whose gradients are complete on this process."""
 
     def __init__(self, bucket: Bucket, last: bool) -> None:
         self._bucket, self._last = bucket, last

@@ -49,7 +49,7 @@ class DataParallel(Module):
         return gather(outputs, output_device, self.dim)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What `module` gives."""
+        """The result of `module`."""
         return self.module(*inputs, **kwargs)
 
 

@@ -213,7 +213,7 @@ class DistributedDataParallel(Module, Joinable):
     # ***** calls *****
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """What `module` gives."""
+        """The result of `module`."""
         reduces = rushlight.is_grad_enabled() and self.require_backward_grad_sync
         self.reducer.sync = self.require_backward_grad_sync
         joining = self._join_config is not None and self._join_config.enable
@@ -279,7 +279,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """What a process without more batches does."""
+        """The hook of a process without more batches."""
         if self.reducer.skips_unused or self.delayed is not None:
             raise NotImplementedError(
                 "join with skip_all_reduce_unused_params or delay_all_reduce_named_params: a process without batches does not know what others send"

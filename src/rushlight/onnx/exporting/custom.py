@@ -244,7 +244,7 @@ def operand(writer: Writer, item: Any, like: Any = None) -> Value | None:
 
 
 class GraphContext:
-    """What a symbolic function writes with: `g.op("Relu", x)`, `g.op("my.domain::Op", x, alpha_f=0.5, outputs=2)`.
+    """The writer of a symbolic function: `g.op("Relu", x)`, `g.op("my.domain::Op", x, alpha_f=0.5, outputs=2)`.
 
     The last letter of an attribute says its type: _i (int), _f (float), _s (text), _t (tensor), and lists of them.
     """

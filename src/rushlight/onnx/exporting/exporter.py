@@ -28,7 +28,7 @@ DEFAULT_OPSET, LEAST, GREATEST = 20, 17, 23
 
 @dataclass
 class Options:
-    """What an export was asked for, besides the model and its arguments."""
+    """Options of an export, besides the model and its arguments."""
 
     input_names: Sequence[str] | None = None
     output_names: Sequence[str] | None = None

@@ -1,4 +1,4 @@
-"""What is done to a graph before it is written: calls without use go, calls of constants are computed."""
+"""Passes on a graph before it is written: calls without use go, calls of constants are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an ONNX graph under construction is made of: values, nodes, graphs; and the numbers of ONNX's element types."""
+"""Parts of an ONNX graph under construction: values, nodes, graphs; and the numbers of ONNX's element types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an ONNX model, as exceptions."""
+"""Errors of an ONNX model, as exceptions."""
 
 from __future__ import annotations
 

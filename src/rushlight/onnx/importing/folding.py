@@ -1,4 +1,5 @@
-"""What constant initializers allow: batch normalisation folded into the convolution before it, and a choice of layout.
+"""Simplifications that constant initializers allow: batch normalisation folded into the convolution before it, and a
+choice of layout.
 
 Folded products round otherwise than the two nodes: results agree to about 1e-6 of the largest value.
 """
@@ -64,8 +65,8 @@ def _fold(graph: Graph, conv: Step, norm: Step) -> None:
 def favours_channels_last(graph: Graph) -> bool:
     """Whether all convolutions of images are pointwise, depthwise, or read few channels, as in MobileNets.
 
-    With channels last a pointwise convolution has its weight on the right of a product, whose columns are then channels:
-    they fill vectors whatever the size of the image.
+    With channels last a pointwise convolution has its weight on the right of a product, whose columns are then
+    channels: they fill vectors whatever the size of the image.
     """
     convs = [step for step in graph.steps if step.op == "Conv" and not step.domain]
     pointwise = 0

@@ -37,7 +37,9 @@ _FOLDED_ELEMENTS = 1 << 20
 
 
 class Model:
-    """What the graphs of a model share: versions of operator sets, functions, and how tensors of the file are read."""
+    """State that the graphs of a model share: versions of operator sets, functions, and how tensors of the file are
+    read.
+    """
 
     def __init__(
         self, opsets: Mapping[str, int], functions: Iterable[Any] = (), read: Callable[[Any], Any] = from_proto
@@ -410,7 +412,9 @@ def _schema_function(step: Step, arguments: list[Any]) -> Any:
 
 
 def _check_node(step: Step, node: Any) -> None:
-    """Functions are built by native code of `onnx` from the node: nodes that contradict their schema must not get there."""
+    """Functions are built by native code of `onnx` from the node: nodes that contradict their schema must not get
+    there.
+    """
     context = onnx.checker.C.CheckerContext()
     context.ir_version = onnx.IR_VERSION
     context.opset_imports = {"": step.model.version(""), **step.model.opsets, step.domain: step.opset}

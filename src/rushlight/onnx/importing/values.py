@@ -147,7 +147,7 @@ def from_numpy(array: Any) -> Any:
 
 
 def to_numpy(value: Any) -> Any:
-    """What callers get: arrays, lists of arrays, None."""
+    """Results for callers: arrays, lists of arrays, None."""
     if isinstance(value, (list, tuple)):
         return [to_numpy(item) for item in value]
     if isinstance(value, Narrow):

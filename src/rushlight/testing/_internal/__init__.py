@@ -1,4 +1,4 @@
-"""What tests of other packages take from PyTorch's own test suite, as `torch.testing._internal`.
+"""Names of PyTorch's own test suite for tests of other packages, as `torch.testing._internal`.
 
 A test case whose `assertEqual` knows tensors, parametrized tests, tests for device types, marks, and lists of dtypes.
 The database of operators (`common_methods_invocations`) is not here.

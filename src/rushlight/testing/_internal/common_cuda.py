@@ -1,4 +1,4 @@
-"""What tests ask about GPUs, as `torch.testing._internal.common_cuda`: there is none."""
+"""Questions of tests about GPUs, as `torch.testing._internal.common_cuda`: there is none."""
 
 from __future__ import annotations
 

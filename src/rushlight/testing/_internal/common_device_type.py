@@ -46,7 +46,7 @@ class DeviceTypeTestBase(TestCase):
 
     @classmethod
     def get_all_devices(cls) -> list[str]:
-        """What an argument `devices` is."""
+        """Values of an argument `devices`."""
         return [cls.get_primary_device()]
 
     @classmethod

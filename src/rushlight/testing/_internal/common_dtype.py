@@ -101,7 +101,7 @@ def get_all_qint_dtypes() -> list[Any]:
 
 
 def get_all_math_dtypes(device: str) -> list[Any]:
-    """What arithmetic is done with on a device."""
+    """Dtypes of arithmetic on a device."""
     return (
         get_all_int_dtypes()
         + get_all_fp_dtypes(device.startswith("cuda"), include_bfloat16=False)

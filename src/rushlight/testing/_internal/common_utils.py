@@ -1,4 +1,4 @@
-"""What tests of other packages take from `torch.testing._internal.common_utils`: the test case, parametrized tests,
+"""Names of `torch.testing._internal.common_utils` for tests of other packages: the test case, parametrized tests,
 marks, flags, small tools.
 """
 

@@ -41,7 +41,7 @@ class DescriptorArgument(NamedTuple):
 
 
 class KernelSource(NamedTuple):
-    """What a kernel is built of: a function and what is known of each argument (or of the items of a tuple)."""
+    """Source of a kernel: a function and what is known of each argument (or of the items of a tuple)."""
 
     source: FunctionSource
     arguments: Mapping[str, Any]

@@ -114,7 +114,7 @@ def _flat(values: Any) -> Iterator[Any]:
 
 
 class InstalledDriver:
-    """What `triton.runtime.driver.active` is."""
+    """The object `triton.runtime.driver.active`."""
 
     launcher_cls = Launcher
 

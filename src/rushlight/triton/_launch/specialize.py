@@ -1,4 +1,4 @@
-"""What a kernel is compiled for: a small key for each argument, and what the front end makes of it.
+"""Keys of a compiled kernel: a small one for each argument, and what the front end makes of it.
 
 Numbers are specialised as in Triton: an int of 1 is a constant, ints and addresses that 16 divides are known to be so.
 """
@@ -112,7 +112,7 @@ _ONE, _FLOAT, _BOOL, _NONE = ("one",), ("number", "fp32", False), ("number", "i1
 
 
 def describe(value: Any, specialize: bool = True, align: bool = True) -> Key:
-    """What a kernel depends on of an argument that is no constexpr."""
+    """The key of an argument that is no constexpr."""
     if type(value) is int:
         if value == 1 and specialize:
             return _ONE
@@ -151,7 +151,7 @@ def _describe_rare(value: Any, specialize: bool, align: bool) -> Key:
 
 
 def argument_of(key: Key) -> Any:
-    """What the front end is told of an argument."""
+    """The front end's description of an argument."""
     kind = key[0]
     if kind == "constexpr":
         return Argument(None, _loose(key[1]))

@@ -424,7 +424,7 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
 
 @builtin
 def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
-    """What is in memory, read at once."""
+    """Load atomically."""
     _, element = _pointers(pointer)
     return (
         _atomic("or", pointer, 0, mask, sem, scope)

@@ -1,4 +1,4 @@
-"""What a program says and is told: prints, assertions, hints, barriers; loops that are no ranges of Python."""
+"""Messages and hints of a program: prints, assertions, hints, barriers; loops that are no ranges of Python."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ __all__ = ["ASTSource", "CompiledKernel", "GPUTarget", "Options", "compile", "co
 
 @dataclass(frozen=True)
 class GPUTarget:
-    """What a kernel is compiled for: ("cuda", 90, 32), or ("cpu", its name, 1)."""
+    """The target of a kernel: ("cuda", 90, 32), or ("cpu", its name, 1)."""
 
     backend: str
     arch: int | str
@@ -31,7 +31,7 @@ class GPUTarget:
 
 @dataclass(frozen=True)
 class Options:
-    """What a launch may ask for beside arguments.  On the CPU none but `debug` changes anything."""
+    """Options of a launch.  On the CPU none but `debug` changes anything."""
 
     num_warps: int = 4
     num_stages: int = 3
@@ -224,7 +224,7 @@ def compile(
 
 
 def make_backend(target: GPUTarget) -> Any:
-    """What compiles for a target: its `parse_options`."""
+    """The compiler of a target: its `parse_options`."""
     return _Backend(target)
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong while a kernel is compiled: the error names the user's file, line and column."""
+"""Errors while a kernel is compiled: the error names the user's file, line and column."""
 
 from __future__ import annotations
 

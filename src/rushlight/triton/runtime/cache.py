@@ -10,7 +10,7 @@ __all__ = ["CacheManager", "FileCacheManager", "get_cache_manager"]
 
 
 class CacheManager:
-    """What keeps files of a key."""
+    """Keeps files of a key."""
 
     def get_file(self, filename: str) -> str | None:
         raise NotImplementedError("a cache manager says where a file is")

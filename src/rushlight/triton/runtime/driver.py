@@ -68,7 +68,7 @@ class Driver:
 
     @staticmethod
     def target_of(device: Any) -> GPUTarget:
-        """What kernels for tensors on a device are compiled for."""
+        """Target of kernels for tensors on a device."""
         major = backend_of(device).properties(device).get("major")
         if major is None:
             return GPUTarget(device.type, platform.machine(), 1)

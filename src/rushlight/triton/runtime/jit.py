@@ -42,7 +42,7 @@ class Launch:
 
 
 class KernelInterface(Generic[T]):
-    """What is launched by `kernel[grid](*args)`."""
+    """Launched by `kernel[grid](*args)`."""
 
     run: Callable[..., Any]
     __name__: str

@@ -136,7 +136,7 @@ def _stripped(name: str) -> str:
 
 @dataclass(repr=False, eq=False, frozen=True)
 class CallgrindStats:
-    """What `Timer.collect_callgrind` found for a statement, and for an empty one (`baseline`)."""
+    """Result of `Timer.collect_callgrind` for a statement, and for an empty one (`baseline`)."""
 
     task_spec: TaskSpec
     number_per_run: int

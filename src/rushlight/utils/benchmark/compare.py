@@ -15,7 +15,7 @@ _BOLD, _END = "\033[1m", "\033[0m"
 
 
 class Colorize(enum.Enum):
-    """What the colours of a table compare: nothing, a column, or a row."""
+    """Comparisons that the colours of a table show: nothing, a column, or a row."""
 
     NONE = "none"
     COLUMNWISE = "columnwise"

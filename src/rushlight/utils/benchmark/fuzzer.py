@@ -43,7 +43,7 @@ class FuzzedParameter:
 
     @property
     def name(self) -> str:
-        """What tensors call it."""
+        """Its name for tensors."""
         return self._name
 
     def sample(self, state: Any) -> Any:
@@ -110,7 +110,7 @@ class FuzzedTensor:
 
     @property
     def name(self) -> str:
-        """What the result calls it."""
+        """Its name in the result."""
         return self._name
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What was measured: a statement, its times, and statistics over them."""
+"""A measurement: a statement, its times, and statistics over them."""
 
 from __future__ import annotations
 
@@ -151,12 +151,12 @@ class Measurement:
 
     @property
     def env(self) -> str | None:
-        """What the environment was called."""
+        """The name of the environment."""
         return self.task_spec.env
 
     @property
     def as_row_name(self) -> str:
-        """What a row of a table is called."""
+        """The name of a row of a table."""
         return self.task_spec.sub_label or self.task_spec.stmt or "[Unknown]"
 
     def __repr__(self) -> str:

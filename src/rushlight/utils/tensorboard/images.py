@@ -112,7 +112,7 @@ def image_with_boxes(tag: str, value: Any, boxes: Any, rescale: float, dataforma
 
 
 def figure_array(figure: Any, close: bool) -> Any:
-    """What a figure of matplotlib (or each of a list) looks like, as (3, height, width) or (count, 3, height, width)."""
+    """A figure of matplotlib (or each of a list) as an image, (3, height, width) or (count, 3, height, width)."""
     agg = require("matplotlib.backends.backend_agg", _EXTRA)
     if isinstance(figure, list):
         return np.stack([figure_array(each, close) for each in figure])

@@ -1,4 +1,4 @@
-"""What goes into TensorBoard's files: scalars, histograms, texts, tensors, curves, meshes, audio, hyperparameters, as
+"""Contents of TensorBoard's files: scalars, histograms, texts, tensors, curves, meshes, audio, hyperparameters, as
 protocol buffers.
 """
 

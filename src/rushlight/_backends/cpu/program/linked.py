@@ -143,7 +143,7 @@ class LinkedExecutable:
 
     @property
     def notes(self) -> list[str]:
-        """What passes did, and why calls were not fused."""
+        """Notes on passes, and why calls were not fused."""
         return self.linked.notes
 
     @property

@@ -62,7 +62,7 @@ def empty_cache() -> None:
 
 
 def memory_stats() -> dict[str, int]:
-    """What the pool holds, in bytes and counts.
+    """Statistics of the pool, in bytes and counts.
 
     `allocated`, `cached` (freed, kept for reuse), `peak_allocated`, `peak_held` (allocated and cached together), `live`
     (blocks in use), `cached_blocks`, `allocations` (since the start), `system_calls`, `trims`, `cap`, `limit`.

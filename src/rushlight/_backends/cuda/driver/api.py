@@ -198,7 +198,7 @@ class Driver:
         self._lacks("cuMemsetD32Async")
 
     def cuPointerGetAttribute(self, attribute: int, address: int) -> int:
-        """What is known of an address; see `attributes.POINTER`."""
+        """Facts about an address; see `attributes.POINTER`."""
         self._lacks("cuPointerGetAttribute")
 
     def cuIpcGetMemHandle(self, address: int) -> bytes:

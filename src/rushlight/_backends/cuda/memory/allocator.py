@@ -86,7 +86,7 @@ class Allocator:
 
     @property
     def settings(self) -> Settings:
-        """What the allocator was told."""
+        """Settings of the allocator."""
         return self._settings
 
     @settings.setter

@@ -23,7 +23,7 @@ _LEAST_SPLIT = 20 << 20
 
 @dataclass
 class Settings:
-    """What the allocator was told."""
+    """Settings of the allocator."""
 
     max_split_size: int = 1 << 62
     max_non_split_rounding: int = 20 << 20

@@ -12,7 +12,7 @@ __all__ = ["fuse", "kind_of"]
 
 
 def kind_of(node: Any, modules: dict[str, Any]) -> Any:
-    """What a node calls: a class of modules, a function, the name of a method; None for inputs and results."""
+    """The target of a node: a class of modules, a function, the name of a method; None for inputs and results."""
     if node.op == "call_module":
         return type(modules[node.target])
     return node.target if node.op in ("call_function", "call_method") else None

@@ -1,4 +1,4 @@
-"""What each process says of its parts, and what becomes of it when all have spoken."""
+"""Each process's account of its parts, and the agreement of all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _of(tensor: Any, name: str) -> Any:
 
 
 def metadata_of(shards: Sequence[Shard], size: Size, rank: int, group: Any) -> ShardedTensorMetadata:
-    """What this process knows.  ValueError for parts that belong to others, or are not alike."""
+    """The metadata that this process knows.  ValueError for parts that belong to others, or are not alike."""
     first = shards[0].tensor
     for shard in shards:
         x = shard.tensor
@@ -58,7 +58,7 @@ def metadata_of(shards: Sequence[Shard], size: Size, rank: int, group: Any) -> S
 
 
 def agreed(told: Sequence[ShardedTensorMetadata | None], by_rows: bool) -> ShardedTensorMetadata:
-    """What all processes say together; `by_rows`: parts lie one behind the other along dim 0, by rank.
+    """The metadata of all processes together; `by_rows`: parts lie one behind the other along dim 0, by rank.
 
     ValueError where they contradict each other, or the parts do not make up the whole.
     """

@@ -1,4 +1,4 @@
-"""What all processes know of a sharded tensor."""
+"""Metadata of a sharded tensor, the same on all processes."""
 
 from __future__ import annotations
 

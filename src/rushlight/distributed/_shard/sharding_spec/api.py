@@ -61,7 +61,7 @@ def custom_sharding_spec_op(sharding_spec_class: type, func: Any) -> Callable[[C
 
 
 def custom_op(spec: ShardingSpec, func: Any) -> Callable[..., Any] | None:
-    """What was registered for a function."""
+    """The operator registered for a function."""
     return _CUSTOM_SHARDING_SPEC_OPS.get(type(spec).__qualname__, {}).get(func)
 
 

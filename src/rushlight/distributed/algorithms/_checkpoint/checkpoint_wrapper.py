@@ -51,7 +51,7 @@ class ActivationWrapper(Module):
         self._register_load_state_dict_pre_hook(self._pre_load_state_dict_hook)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
+        """The module's result."""
         raise ValueError("Subclasses should implement forward().")
 
     def __getattr__(self, name: str) -> Any:
@@ -99,7 +99,7 @@ class CheckpointWrapper(ActivationWrapper):
             self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives; it keeps its arguments alone for backward."""
+        """The module's result; it keeps its arguments alone for backward."""
         if self.checkpoint_impl is CheckpointImpl.REENTRANT and kwargs:  # that one passes on places alone
             names = list(kwargs)
 
@@ -115,7 +115,7 @@ class OffloadWrapper(ActivationWrapper):
     """Keeps what its module saves for backward in the host's memory."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
+        """The module's result."""
         with save_on_cpu(pin_memory=True):
             return self._checkpoint_wrapped_module(*args, **kwargs)
 

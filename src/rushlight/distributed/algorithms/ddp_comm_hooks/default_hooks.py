@@ -20,7 +20,7 @@ __all__ = [
 
 
 def allreduce_hook(process_group: Any, bucket: Any) -> Future[Tensor]:
-    """What `DistributedDataParallel` does without a hook: the mean over the processes."""
+    """The hook that `DistributedDataParallel` has by default: the mean over the processes."""
     work: Any = all_reduce_mean(bucket.buffer(), process_group, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 

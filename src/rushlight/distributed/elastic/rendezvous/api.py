@@ -127,7 +127,7 @@ class RendezvousHandler(ABC):
 
 
 class RendezvousParameters:
-    """What a handler is made of: backend, endpoint ("host:port"), the job's name, how many machines, and settings.
+    """Parameters of a handler: backend, endpoint ("host:port"), the job's name, how many machines, and settings.
 
     ValueError without a backend, and for numbers of machines that make no sense.
     """

@@ -1,4 +1,4 @@
-"""What processes do together over a store: hand each other values, and wait for each other."""
+"""Joint operations of processes over a store: hand each other values, and wait for each other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _arrive(store: Any, world_size: int, key_prefix: str) -> str:
 
 
 def get_all(store: Any, rank: int, prefix: str, world_size: int) -> list[bytes]:
-    """What every member has set under `prefix` and its rank, by rank; rank 0 waits until all have read it."""
+    """Values that the members have set under `prefix` and their ranks, by rank; rank 0 waits until all have read it."""
     found: list[bytes] = store.multi_get([f"{prefix}{other}" for other in range(world_size)])
     last = _arrive(store, world_size, f"{prefix}/finished")
     if rank == 0:  # it may hold the server, which must not go before

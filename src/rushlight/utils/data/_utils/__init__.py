@@ -1,4 +1,4 @@
-"""What loaders are made of: collation, fetching, workers, and the memory and messages between workers and the main
+"""Parts of loaders: collation, fetching, workers, and the memory and messages between workers and the main
 process.
 """
 

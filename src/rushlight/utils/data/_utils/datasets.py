@@ -1,4 +1,4 @@
-"""What a loader and its workers do with a dataset of either kind: fetch from it, seed it, share it."""
+"""Operations of a loader and its workers on a dataset of either kind: fetch from it, seed it, share it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["apply_sharding", "create_fetcher", "is_pipe", "seeded"]
 
 
 def create_fetcher(kind: int, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool) -> Any:
-    """What asks a dataset of this kind for samples."""
+    """The function that asks a dataset of this kind for samples."""
     return (fetch.MapFetcher, fetch.IterableFetcher)[kind](dataset, auto_collation, collate_fn, drop_last)
 
 

@@ -36,7 +36,7 @@ class MapFetcher:
         return self.collate_fn(many(index) if many else [dataset[i] for i in index])
 
     def state(self) -> dict[str, Any]:
-        """What the dataset says of its state, if it does."""
+        """The dataset's state, if it has one."""
         return {"dataset": self.dataset.state_dict()} if hasattr(self.dataset, "state_dict") else {}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker process does: it takes tasks, fetches batches, and sends them."""
+"""The loop of a worker process: it takes tasks, fetches batches, and sends them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["ExceptionWrapper", "Setup", "StreamEnded", "WorkerInfo", "get_worker
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker knows of itself: its number, how many there are, its seed, its copy of the dataset."""
+    """A worker's facts about itself: its number, how many there are, its seed, its copy of the dataset."""
 
     id: int
     num_workers: int
@@ -110,7 +110,7 @@ class Setup:
 
 
 class StreamEnded:
-    """What a worker sends when its stream has no more samples."""
+    """The message of a worker whose stream has no more samples."""
 
 
 # ***** what workers that other packages wrote for PyTorch's loader find here *****

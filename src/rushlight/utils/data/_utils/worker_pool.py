@@ -104,7 +104,7 @@ class WorkerHandle:
             self.report = -1
 
     def crash(self) -> str:
-        """What Python wrote when the process was hit by a signal of its own making."""
+        """Python's report on a fatal signal of the process."""
         if self.report < 0:
             return ""
         lines = os.pread(self.report, 1 << 16, 0).decode(errors="replace").splitlines()

@@ -40,7 +40,8 @@ _ROLES = "torchelastic/role_info"
 
 @dataclass
 class WorkerSpec:
-    """What the workers of one role are: how many on this machine, the function or command they run, how they meet.
+    """Specification of the workers of one role: how many on this machine, the function or command they run, how they
+    meet.
 
     AssertionError without an entrypoint, and for numbers that are not positive.
     """

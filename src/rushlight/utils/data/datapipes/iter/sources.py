@@ -44,7 +44,7 @@ class IterableWrapperIterDataPipe(IterDataPipe[Any]):
 
 
 class SamplerIterDataPipe(IterDataPipe[Any]):
-    """What a sampler over another pipe yields."""
+    """Yields what a sampler over another pipe yields."""
 
     def __init__(
         self,
