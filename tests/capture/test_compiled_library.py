@@ -10,6 +10,7 @@ import os
 import re
 import typing
 import warnings
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -238,3 +239,67 @@ def test_annotations_and_late_imports() -> None:
         return found
 
     assert torch.equal(whole(go)(X)[0], X + 1)
+
+
+def test_filters_of_warnings_in_a_region_of_the_program() -> None:
+    def go(x, loud):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("always", message="loud")
+            y = x * 2
+            warnings.warn("quiet")  # noqa: B028
+            if loud:
+                warnings.warn("loud")  # noqa: B028
+        warnings.warn("behind")  # noqa: B028
+        return y + 1
+
+    compiled, found = whole(go), []
+    for call, loud in ((go, False), (go, True), *[(compiled, loud) for loud in (False, True, False, True)]):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            before = list(warnings.filters)
+            assert torch.equal(call(X, loud), X * 2 + 1) and warnings.filters == before
+        found.append([(str(w.message), w.lineno) for w in caught])
+    assert found[:2] * 2 == found[2:] and [len(each) for each in found[:2]] == [1, 2]
+
+
+@pytest.mark.parametrize("action", ["error", "ignore"])
+def test_breaks_in_a_region_of_warnings(action: str) -> None:
+    def go(x):
+        y = x + 1
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            y = y * 2
+            torch._dynamo.graph_break()
+            try:
+                warnings.warn("told")  # noqa: B028
+            except UserWarning:
+                y = y + 10
+        return y
+
+    compiled, before = compile_function(go), list(warnings.filters)
+    for _ in range(2):
+        assert torch.equal(compiled(X), go(X)) and warnings.filters == before
+
+
+class Holder:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def test_weak_references_to_what_the_program_made() -> None:
+    def go(x):
+        holder = Holder(x + 1)
+        reference = weakref.ref(holder)
+        return reference().value * 2, holder, reference
+
+    value, holder, reference = whole(go)(X)
+    assert torch.equal(value, (X + 1) * 2) and reference() is holder and torch.equal(holder.value, X + 1)
+    del holder
+    assert reference() is None
+
+    def let_go(x):
+        reference = weakref.ref(Holder(x))
+        return x * 2 if reference() is None else x
+
+    assert torch.equal(compile_function(let_go)(X), let_go(X))

@@ -17,6 +17,7 @@ import operator
 import re
 import sys
 import types
+import warnings
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ from rushlight._capture.trace.outside import (
 )
 from rushlight._capture.trace.package_code import PACKAGE, is_foreign, is_inlined, is_leaf, module_of_class
 from rushlight._capture.trace.reports.events import Break
+from rushlight._capture.trace.reports.warned import caught
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.function import Function
@@ -387,13 +389,23 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         raise TypeError(f"'{type(function).__name__}' object is not callable")
     if type(function) is weakref.ref and not args and not kwargs:
         source = tracer.outside.source_of(function)
-        return function() if source is None else tracer.outside.wrap(function(), tracer.reads.source("{}()", source))
+        if source is not None:
+            return tracer.outside.wrap(function(), tracer.reads.source("{}()", source))
+        held = function()
+        if sys.getrefcount(held) - sum(x is held for x in tracer.kept) <= _UNHELD and not tracer.outside.is_outside(
+            held
+        ):
+            raise Break("asks a weak reference for what the program let go of")
+        return held
     if type(function).__module__ == "numpy" and type(function).__name__ == "ufunc" and not kwargs:
         given = [plain_number(x) for x in real_arguments(tracer, args, kwargs)[0]]
         made = function(*given) if all(type(x) in (int, float, bool) for x in given) else None
         if is_plain(made) and made is not None:
             return made
     raise Break(f"calls a native {type(function).__name__} object")
+
+
+_UNHELD = 2  # references to an object that only a local variable has, while they are counted
 
 
 def _object(tracer: Tracer, found: Any, obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -612,7 +624,9 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A class of containers, numbers or iterators."""
     if kind is weakref.ref and args and not (tracer.outside.is_outside(args[0]) or type(args[0]) is type(STATE.task)):
-        raise Break(f"makes a weak reference to a {type(args[0]).__name__}")
+        if len(args) > 1 or not tracer.is_user_object(args[0]):
+            raise Break(f"makes a weak reference to a {type(args[0]).__name__}")
+        tracer.mark_unrepeatable()
     if kind is reversed and len(args) == 1 and tracer.is_user_object(args[0]):
         method = tracer.method_of(args[0], "__reversed__")
         if method is not None:
@@ -713,6 +727,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         raise Break(f"makes an object of {kind.__name__}, which has a __del__")
     if kind is library.MEMO:
         return library.memo(tracer, *args, **kwargs)
+    if kind is warnings.catch_warnings:
+        return caught(tracer, *args, **kwargs)
     if kind in (
         functools.cached_property,
         types.SimpleNamespace,

@@ -28,7 +28,7 @@ from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import guard_defaults
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
-from rushlight._capture.trace.reports.warned import caller, warn
+from rushlight._capture.trace.reports.warned import FILTERING, caller, change_filters, warn
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.symbols import is_symbolic
 
@@ -327,7 +327,7 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     inspect.signature: _signature, importlib.util.find_spec: _find_spec, importlib.metadata.version: _as_it_is(importlib.metadata.version),
     os.getenv: _getenv, warnings.warn: warn, copy.copy: _copy, copy.deepcopy: _deepcopy, logging.Logger.isEnabledFor: _is_enabled,
     logging.Logger.getEffectiveLevel: _effective_level, logging.Logger.log: _logs(None),
-    **{function: _logs(level) for function, level in _LEVELS.items()},
+    **{function: _logs(level) for function, level in _LEVELS.items()}, **{function: change_filters(function) for function in FILTERING},
     **{function: _as_it_is(function) for function in (
         re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.compile, re.escape, os.path.join, os.path.basename, os.path.dirname,
         os.path.splitext, os.path.split, inspect.isfunction, inspect.isclass, inspect.ismethod,

@@ -140,6 +140,7 @@ class Tracer(Undocumented, Operations):
         self.generators: list[weakref.ref[Generator]] = []
         self.listening = Listening(self)
         self.effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # calls that wait for the end of the trace
+        self.caught = 0  # open regions with filters of warnings of their own
         self.repeats: Repeats | None = None
 
     def begin(self, start: Any) -> None:

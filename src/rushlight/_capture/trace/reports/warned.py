@@ -21,7 +21,7 @@ from rushlight._capture.trace.reports.events import Break
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["Listening", "caller", "warn"]
+__all__ = ["FILTERING", "Caught", "Listening", "caller", "caught", "change_filters", "warn"]
 
 _TRACING = "rushlight._capture."
 _GIVE = warnings.warn
@@ -93,6 +93,69 @@ def _give_once(give: Callable[..., None], message: str, category: type[Warning])
     """Give a warning that is given once in a program."""
     if warns_again(message):
         give(message, category)
+
+
+# ***** filters *****
+
+
+class Caught:
+    """`warnings.catch_warnings()` of a program: what is to be given inside waits, and is given in such a region."""
+
+    __slots__ = ("first", "tracer")
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer, self.first = tracer, 0
+
+    def __enter__(self) -> None:
+        self.first = len(self.tracer.effects)
+        self.tracer.caught += 1
+
+    def __exit__(self, *_: object) -> None:
+        effects = self.tracer.effects
+        inside = tuple(effects[self.first :])
+        del effects[self.first :]
+        self.tracer.caught -= 1
+        if any(getattr(call, "func", None) not in FILTERING for call, _ in inside):
+            effects.append((functools.partial(_within, inside), ()))
+
+
+def caught(
+    tracer: Tracer,
+    *,
+    record: bool = False,
+    module: Any = None,
+    action: Any = None,
+    category: type[Warning] = Warning,
+    lineno: int = 0,
+    append: bool = False,
+) -> Caught:
+    """`catch_warnings` made in a trace."""
+    if record or module is not None or action is not None:
+        raise Break("calls warnings.catch_warnings() with arguments")
+    return Caught(tracer)
+
+
+def _within(calls: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]) -> None:
+    """Give warnings, and set their filters, in a region of their own."""
+    with warnings.catch_warnings():
+        for call, args in calls:
+            call(*args)
+
+
+def change_filters(function: Callable[..., None]) -> Callable[..., None]:
+    """What is done for a function that changes filters: in the program's own region it waits."""
+
+    def handler(tracer: Tracer, *args: Any, **kwargs: Any) -> None:
+        if not tracer.caught:
+            raise Break(f"calls warnings.{function.__name__}(), which changes what later calls do")
+        if "error" in (*args, *kwargs.values()):
+            raise Break(f"calls warnings.{function.__name__}() so that warnings are errors")
+        tracer.effects.append((functools.partial(function, *args, **kwargs), ()))
+
+    return handler
+
+
+FILTERING = (warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings)
 
 
 class Listening:

@@ -11,6 +11,8 @@ import gc
 import inspect
 import sys
 import types
+import warnings
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -40,6 +42,7 @@ from rushlight._capture.trace.outside import (
     type_attribute,
 )
 from rushlight._capture.trace.reports.events import Unbuildable
+from rushlight._capture.trace.reports.warned import Caught
 from rushlight._capture.trace.tracer import Tracer, gives_itself, is_empty, own_dict
 from rushlight._capture.trace.unknown_sizes import is_unknown
 from rushlight._engine.autograd.node import Node
@@ -262,6 +265,10 @@ class Rebuild:
             if owner is None:
                 return self.constant(value)
             return f"{self.value(owner)}.{value.__name__}"
+        if kind is Caught:  # one that was entered is left in the same trace
+            return self.variable(f"{self.constant(warnings.catch_warnings)}()", value)
+        if kind is weakref.ref:
+            return self.variable(f"{self.constant(kind)}({self.value(value())})", value)
         if isinstance(value, Node):
             raise Unbuildable("a node of a history", value)
         if kind is RemovableHandle:

@@ -240,7 +240,7 @@ class _ThreadState:
 
     def __init__(self) -> None:
         self._hooks, self._levels = list(STATE.saved_hooks), len(LEVELS.stack)
-        self._state, self._defaults = saved_state(), [list(each) for each in process_states()]
+        self._state, self._defaults = saved_state(), [(each, list(each)) for each in process_states()]
         self._word = STATE.word
 
     def __enter__(self) -> None:
@@ -254,7 +254,7 @@ class _ThreadState:
         CURRENT_STREAMS.announce()
         for _ in range(len(STATE.function_modes), open_modes):
             WATCH.leave()
-        for each, values in zip(process_states(), self._defaults, strict=True):
+        for each, values in self._defaults:  # a package that was loaded meanwhile may have added its own
             each[:] = values
         STATE.word, STATE.saved_hooks[:] = self._word, self._hooks
         HERE.frame = None  # a frame that was there may be over, and would live on
@@ -364,7 +364,11 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> in
         count += 1
         place = top.code, top.ip
         tracer.place = clean, place
-        if clean == count - 1 and begun == (STATE.word, STATE.overrides_off, len(DEFAULT_DEVICES)):
+        if (
+            clean == count - 1
+            and begun == (STATE.word, STATE.overrides_off, len(DEFAULT_DEVICES))
+            and not tracer.caught
+        ):
             tracer.even_at = tracer.place
         try:
             step()
@@ -407,6 +411,8 @@ def _finish(
     again: Any,
     passed: Passed,
 ) -> tuple[Written, Any]:
+    if tracer.caught:
+        raise OpenRegion("filters of warnings change here and are put back elsewhere")
     rebuild = Rebuild(tracer)
     tracer.sharded.check_closed()
     rebuild.leaves = interpreter.finished
