@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from rushlight._codegen.scalar import ModuleText
 
-from .twin_lines import expanded, messages
+from .lines import expanded, messages
 
 __all__ = ["ASSERT", "ILLEGAL", "MISALIGNED", "RACE", "RUNTIME", "atomic_helper", "cas_helper", "group_helper", "copy_helpers", "load_helper", "space_check", "store_helper"]  # fmt: skip
 

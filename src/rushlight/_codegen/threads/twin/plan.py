@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .form import Body, Instruction, Value
+from ..form import Body, Instruction, Value
 
 __all__ = ["Step", "plan"]
 

@@ -6,7 +6,7 @@
 | --- | --- |
 | `!get %x %record 3 name i64` | `%name`, the address of the record's word 3, and `%x`, what lies there |
 | `!put %record 3 name i64 %x` | `%name`, and a store of `%x` to it |
-| `!context %x 24 name ptr` | `%name`, the address of byte 24 of `Context` (see `twin_runtime`), and `%x`, what lies there |
+| `!context %x 24 name ptr` | `%name`, the address of byte 24 of `Context` (see `runtime`), and `%x`, what lies there |
 | `!splat %v name <32 x i64> i64 %x` | `%v`, a vector that has `%x` everywhere; `%name` has it in the first place |
 | `!turn i name 32 loop done` | the end of a loop over `%i`: `%i1`, whether it is below 32 (`%name`), the jump to either label |
 

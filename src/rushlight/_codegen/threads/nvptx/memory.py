@@ -15,10 +15,10 @@ from rushlight._codegen.scalar import Val, mem_lanes, mem_type, reg_type
 from rushlight._codegen.scalar.writer import BITS
 from rushlight._types.dtype import BOOL, DType
 
-from .form import Instruction
+from ..form import Instruction
 
 if TYPE_CHECKING:
-    from .nvptx import NvptxPrinter
+    from .printer import NvptxPrinter
 
 __all__ = ["HANDLERS"]
 

@@ -1,4 +1,4 @@
-"""Functions that a twin calls for bulk copies and barriers in memory; those of products are in `twin_group_products`.
+"""Functions that a twin calls for bulk copies and barriers in memory; those of products are in `group_products`.
 
 A barrier is 32 bytes: how many phases are complete, arrivals that the open one waits for, arrivals of a phase, bytes that it waits
 for.  Chunks: the group of products that is open, the last that is done; then for each 16 bytes of shared memory whether a copy
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from rushlight._codegen.scalar import ModuleText
 
-from .twin_lines import expanded, messages
-from .twin_runtime import space_check
+from .lines import expanded, messages
+from .runtime import space_check
 
 __all__ = ["ENTRY_BYTES", "declare_group"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rushlight._codegen.scalar import Val
 from rushlight._codegen.scalar.writer import BITS
 
-from .form import Instruction, print_format
-from .matrix_layouts import FORMS
+from ..form import Instruction, print_format
+from ..matrix_layouts import FORMS
 
 if TYPE_CHECKING:
-    from .nvptx import NvptxPrinter
+    from .printer import NvptxPrinter
 
 __all__ = ["HANDLERS"]
 

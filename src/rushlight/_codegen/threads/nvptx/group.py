@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._codegen.scalar import Val, reg_type
 
-from .form import WARP, Instruction, ThreadKernel
-from .group_products import GROUP, GROUP_FORMS, Side
-from .nvptx_memory import shared_address
+from ..form import WARP, Instruction, ThreadKernel
+from ..group_products import GROUP, GROUP_FORMS, Side
+from .memory import shared_address
 
 if TYPE_CHECKING:
-    from .nvptx import NvptxPrinter
+    from .printer import NvptxPrinter
 
 __all__ = ["HANDLERS", "launch_registers"]
 

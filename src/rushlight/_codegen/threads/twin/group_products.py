@@ -1,6 +1,6 @@
 """The function that a twin calls for a product of warpgroups: operands by their descriptors, then the definition.
 
-Every operand must lie where a copy has landed; which group of products reads it is noted (see `twin_group_runtime`).
+Every operand must lie where a copy has landed; which group of products reads it is noted (see `group_runtime`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type
 from rushlight._types.dtype import FLOAT32, INT32
 
-from .form import WARP
-from .group_products import GROUP_FORMS
-from .twin_lines import expanded
+from ..form import WARP
+from ..group_products import GROUP_FORMS
+from .lines import expanded
 
 __all__ = ["wgmma_helper"]
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from rushlight._codegen.scalar import Val
 
-from .form import Body, Instruction, Value
-from .group_products import GROUP, Side
-from .tile_maps import MAP_BYTES
-from .twin_group_products import wgmma_helper
-from .twin_group_runtime import ENTRY_BYTES, declare_group
-from .twin_plan import Step
+from ..form import Body, Instruction, Value
+from ..group_products import GROUP, Side
+from ..tile_maps import MAP_BYTES
+from .group_products import wgmma_helper
+from .group_runtime import ENTRY_BYTES, declare_group
+from .plan import Step
 
 if TYPE_CHECKING:
-    from .twin import TwinPrinter
+    from .printer import TwinPrinter
 
 __all__ = ["GROUP_BLOCK", "print_roles"]
 

@@ -10,13 +10,13 @@ from rushlight._codegen.scalar import Emitter, Val, mem_lanes, reg_type
 from rushlight._codegen.scalar.writer import BITS, lane_mask
 from rushlight._types.dtype import BOOL, DType
 
-from .form import WARP, Instruction, Value, print_format
-from .twin_lines import constant_text
-from .twin_plan import Step
-from .twin_runtime import atomic_helper, cas_helper, group_helper, load_helper, store_helper
+from ..form import WARP, Instruction, Value, print_format
+from .lines import constant_text
+from .plan import Step
+from .runtime import atomic_helper, cas_helper, group_helper, load_helper, store_helper
 
 if TYPE_CHECKING:
-    from .twin import TwinPrinter
+    from .printer import TwinPrinter
 
 __all__ = ["load_lanes", "loop", "multiply_high", "print_loop", "print_matrix_load", "split_number"]
 

@@ -16,12 +16,12 @@ from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_lanes, reg_t
 from rushlight._codegen.scalar.writer import BITS
 from rushlight._types.dtype import BOOL, DType
 
-from . import twin_group, twin_loops
-from .form import WARP, Body, Instruction, ThreadKernel, Value
-from .twin_lines import constant_text
-from .twin_matrix import mma_helper
-from .twin_plan import Step, plan
-from .twin_runtime import RUNTIME, copy_helpers
+from ..form import WARP, Body, Instruction, ThreadKernel, Value
+from . import group, loops
+from .lines import constant_text
+from .matrix import mma_helper
+from .plan import Step, plan
+from .runtime import RUNTIME, copy_helpers
 
 __all__ = ["Place", "TwinPrinter", "twin_text"]
 
@@ -66,7 +66,7 @@ class TwinPrinter:
         self.label, self.labels = "program", 0
         self.kept: set[Value] = set()
         self.queue = ""
-        self.group_state: Any = None  # of barriers and bulk copies: see `twin_group`
+        self.group_state: Any = None  # of barriers and bulk copies: see `group`
 
     # ***** the function *****
 
@@ -201,9 +201,9 @@ class TwinPrinter:
 
     def copy(self, value: Value, target: Place, dtype: DType) -> None:
         """The registers of a value to a place of their own."""
-        with twin_loops.loop(self, self.kernel.warps * target.count) as number:
+        with loops.loop(self, self.kernel.warps * target.count) as number:
             with self.em.scope():
-                warp, register = twin_loops.split_number(self, number, target.count)
+                warp, register = loops.split_number(self, number, target.count)
                 if value in self.scalars:
                     made = self.spread(self.scalars[value])
                 else:
@@ -216,7 +216,7 @@ class TwinPrinter:
         for step in steps:
             first = step.instructions[0]
             if step.count:
-                twin_loops.print_loop(self, step)
+                loops.print_loop(self, step)
             elif step.bodies:
                 _CONTROL[first.kind](self, first, step.bodies)
             else:
@@ -345,7 +345,7 @@ def _pointwise(p: TwinPrinter, i: Instruction) -> None:
 
 def _multiply_high(p: TwinPrinter, i: Instruction) -> None:
     a, b = (p.scalars[x] for x in i.operands)
-    p.scalars[i.result] = twin_loops.multiply_high(p.one, a, b, i.result.dtype)
+    p.scalars[i.result] = loops.multiply_high(p.one, a, b, i.result.dtype)
 
 
 def _load(p: TwinPrinter, i: Instruction) -> None:
@@ -354,7 +354,7 @@ def _load(p: TwinPrinter, i: Instruction) -> None:
     dtype = i.result.dtype
     if len(operands) == 1:
         operands.append(p.em.const("i1", True))
-    made = twin_loops.load_lanes(p, i, operands, dtype, "global", "0")
+    made = loops.load_lanes(p, i, operands, dtype, "global", "0")
     parts = made if isinstance(made, tuple) else (made,)
     scalars = [p.one.emit(f"extractelement {x.vt} {x}, i64 0", x.type) for x in parts]
     p.scalars[i.result] = scalars[0] if len(scalars) == 1 else tuple(scalars)
@@ -373,7 +373,7 @@ def _pick(p: TwinPrinter, i: Instruction) -> None:
         p.places[i.result] = Place(place.pointer, place.count, table)
         return
     dtype, target = i.result.dtype, p.array(i.result.dtype, i.result.count)
-    with twin_loops.loop(p, p.kernel.warps) as warp, p.em.scope():
+    with loops.loop(p, p.kernel.warps) as warp, p.em.scope():
         for r, (o, k) in enumerate(sources):
             source = i.operands[o]
             if source in p.scalars:
@@ -410,7 +410,7 @@ def _mma(p: TwinPrinter, i: Instruction) -> None:
             p.copy(value, fresh, value.dtype)
             p.scalars.pop(value, None)
             p.places[value] = fresh
-    with twin_loops.loop(p, p.kernel.warps) as warp, p.em.scope():
+    with loops.loop(p, p.kernel.warps) as warp, p.em.scope():
         operands = [_run_of(p, x, warp) for x in i.operands]
         operands.append(p.address(target, i.result.dtype, warp, "0"))
         p.line(f"call void {helper}({', '.join(f'ptr {x}' for x in operands)})")
@@ -428,7 +428,7 @@ def _uniform(p: TwinPrinter, i: Instruction) -> None:
     parts = first if isinstance(first, tuple) else (first,)
     scalars = [p.effect(f"extractelement {part.vt} {part}, i64 0", part.type) for part in parts]
     p.scalars[i.result] = scalars[0] if len(scalars) == 1 else tuple(scalars)
-    with twin_loops.loop(p, p.kernel.warps) as warp, p.em.scope():
+    with loops.loop(p, p.kernel.warps) as warp, p.em.scope():
         mine = p.read(p.address(p.places[x], dtype, warp, "0"), dtype)
         for part, scalar in zip(mine if isinstance(mine, tuple) else (mine,), scalars, strict=True):
             bits = f"i{BITS[part.type]}"
@@ -464,7 +464,7 @@ def _nothing(p: TwinPrinter, i: Instruction) -> None:
 _BLOCK = {
     "number": _number, "argument": _argument, "program_id": _program, "num_programs": _program, "pointwise": _pointwise, "multiply_high": _multiply_high,
     "load": _load, "pick": _pick, "mma": _mma, "uniform": _uniform, "assert": _assert, "barrier": _barrier, "warp_barrier": _nothing,
-    "copy_commit": _copy_commit, "copy_wait": _copy_wait, "matrix_load": twin_loops.print_matrix_load, **twin_group.GROUP_BLOCK,
+    "copy_commit": _copy_commit, "copy_wait": _copy_wait, "matrix_load": loops.print_matrix_load, **group.GROUP_BLOCK,
 }  # fmt: skip
 
 
@@ -549,7 +549,7 @@ def _if(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> Non
     p.scalars.update(zip(uniform, made, strict=True))
 
 
-_CONTROL = {"for": _for, "while": _while, "if": _if, "roles": twin_group.print_roles}
+_CONTROL = {"for": _for, "while": _while, "if": _if, "roles": group.print_roles}
 
 
 def _functions(module: ModuleText) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_type
 from rushlight._types.dtype import DType
 
-from . import nvptx_group, nvptx_memory, nvptx_warp
-from .form import Body, Instruction, ThreadKernel, Value
-from .library import define_library
-from .tile_maps import MAP_BYTES
+from ..form import Body, Instruction, ThreadKernel, Value
+from ..library import define_library
+from ..tile_maps import MAP_BYTES
+from . import group, memory, warp
 
 __all__ = ["NvptxPrinter", "nvptx_text"]
 
@@ -59,7 +59,7 @@ class NvptxPrinter:
         self.em.lines.append("  ret void")
         self.em.checks.clear()
         define_library(self.module)
-        threads, registers = self.kernel.threads, nvptx_group.launch_registers(self.kernel)
+        threads, registers = self.kernel.threads, group.launch_registers(self.kernel)
         limits = f'"nvvm.reqntid"="{threads}"' + (f' "nvvm.maxnreg"="{registers}"' if registers else "")
         return "\n".join(
             [
@@ -349,5 +349,5 @@ def _if(p: NvptxPrinter, i: Instruction) -> None:
 HANDLERS: dict[str, Callable[[NvptxPrinter, Instruction], None]] = {
     "number": _number, "argument": _argument, "program_id": _special("ctaid"), "num_programs": _special("nctaid"), "index": _index, "pointwise": _pointwise,
     "multiply_high": _multiply_high, "pick": _pick, "uniform": _same, "for": _for, "while": _while, "if": _if,
-    **nvptx_memory.HANDLERS, **nvptx_warp.HANDLERS, **nvptx_group.HANDLERS,
+    **memory.HANDLERS, **warp.HANDLERS, **group.HANDLERS,
 }  # fmt: skip
