@@ -436,7 +436,7 @@ def first_steps(setting: Setting) -> Iterator[Item]:
 def compile_times(setting: Setting) -> Iterator[Item]:
     """Milliseconds from a block kernel to PTX, and what the driver needs to load it."""
     from rushlight._codegen.threads import lower, nvptx_text
-    from rushlight._native.nvptx import ptx_of
+    from rushlight._native.nvidia.nvptx import ptx_of
 
     driver = Device().backend.driver
     for name in FLAGSHIPS:

@@ -75,7 +75,7 @@ def test_the_runtime_compiles_for_other_machines(triple):
 # code is compiled for AArch64 too, and laid out as the loader would.
 _NEON = """
 import numpy as np
-from rushlight._native import jit; from rushlight._native import loader
+from rushlight._native import jit; from rushlight._native.objectfiles import loader
 from rushlight._native.target import host_target
 from rushlight._native import compiler
 from rushlight._base.lazy import llvm

@@ -12,8 +12,8 @@ from rushlight._codegen.blocks import Kernel, Pointer, Tile, verify
 from rushlight._codegen.blocks.expressions import TermBuilder
 from rushlight._codegen.blocks.joined import can_be_joined, joined_kernel
 from rushlight._codegen.threads import lower, nvptx_text
-from rushlight._native.nvptx import ptx_of
-from rushlight._native.ptxas import assemble, find_tool
+from rushlight._native.nvidia.nvptx import ptx_of
+from rushlight._native.nvidia.ptxas import assemble, find_tool
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT32
 
 TILE = 64

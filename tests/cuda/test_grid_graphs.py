@@ -18,7 +18,7 @@ from rushlight._codegen.blocks import kernel_text
 from rushlight._codegen.blocks.memory import BlockFault
 from rushlight._codegen.threads import lower, nvptx_text
 from rushlight._graph.core import trace
-from rushlight._native.nvptx import ptx_of
+from rushlight._native.nvidia.nvptx import ptx_of
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64
 

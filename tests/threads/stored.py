@@ -21,8 +21,8 @@ from rushlight._backends.cuda.program.steps import Launch, Memory
 from rushlight._base.lazy import llvm
 from rushlight._codegen.blocks import Kernel
 from rushlight._codegen.threads import lower, nvptx_text
-from rushlight._native.nvptx import ptx_of
-from rushlight._native.ptxas import assemble, find_tool
+from rushlight._native.nvidia.nvptx import ptx_of
+from rushlight._native.nvidia.ptxas import assemble, find_tool
 from rushlight._types.dtype import BFLOAT16, FLOAT32
 
 FILE = Path(__file__).with_name("kernels.json")

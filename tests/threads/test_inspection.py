@@ -7,7 +7,7 @@ from bench.cuda_kernels import FLAGSHIPS
 
 from rushlight._backends.cuda.inspection import inspect_kernel
 from rushlight._base.errors import MissingExtraError
-from rushlight._native import ptxas
+from rushlight._native.nvidia import ptxas
 
 
 def test_reports_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.cuda.program.steps import Launch
 from rushlight._codegen.blocks import Kernel, kernel_text
 from rushlight._codegen.threads import lower, nvptx_text
-from rushlight._native.ptxas import assemble, find_tool
+from rushlight._native.nvidia.ptxas import assemble, find_tool
 from rushlight._prims import PRIMITIVES
 from rushlight._prims.record import Primitive
 from rushlight._types.dtype import BY_NAME
@@ -28,7 +28,7 @@ MANY = 12  # kernels of a primitive that are compiled; samples differ by sizes t
 _CHILD = """
 import sys
 from pathlib import Path
-from rushlight._native.nvptx import ptx_of
+from rushlight._native.nvidia.nvptx import ptx_of
 for name in sys.argv[2:]:
     print(name, flush=True)
     Path(name + ".ptx").write_text(ptx_of(Path(name).read_text(), sys.argv[1]))

@@ -14,8 +14,8 @@ from tests.threads.twins import run_twin
 from rushlight._codegen.blocks import Pointer, Tile
 from rushlight._codegen.blocks.expressions import TermBuilder
 from rushlight._codegen.threads import lower, nvptx_text
-from rushlight._native.nvptx import ptx_of
-from rushlight._native.ptxas import assemble, disassemble, find_tool
+from rushlight._native.nvidia.nvptx import ptx_of
+from rushlight._native.nvidia.ptxas import assemble, disassemble, find_tool
 from rushlight._types.dtype import FLOAT32
 
 # what LLVM makes of arithmetic on registers: the twin runs the same LLVM instructions on x86

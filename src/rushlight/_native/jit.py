@@ -19,7 +19,7 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import LazyModule, llvm
 from rushlight._base.log import enabled, log
 from rushlight._native.cache import default_cache
-from rushlight._native.loader import Image, Unsupported, can_load
+from rushlight._native.objectfiles.loader import Image, Unsupported, can_load
 from rushlight._native.target import TargetDescription, host_target
 
 if TYPE_CHECKING:

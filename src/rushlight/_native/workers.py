@@ -26,7 +26,7 @@ from rushlight._base.lazy import LazyModule
 from rushlight._base.log import log
 from rushlight._native import llvm_compiler
 from rushlight._native.llvm_compiler import ANSWER, LEVELS, READY, REQUEST, seal
-from rushlight._native.loader import can_load
+from rushlight._native.objectfiles.loader import can_load
 from rushlight._native.target import usable_cores
 
 if TYPE_CHECKING:

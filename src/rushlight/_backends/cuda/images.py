@@ -55,7 +55,7 @@ def architecture_of(properties: Mapping[str, Any], known: tuple[str, ...]) -> st
 
 def image_of(kernel: Kernel, text: str, emulated: bool, properties: Mapping[str, Any]) -> Image:
     """The image of a kernel with this text, from disk or made now."""
-    native = require("rushlight._native.nvptx")
+    native = require("rushlight._native.nvidia.nvptx")
     architecture = architecture_of(properties, native.ARCHITECTURES)
     if emulated:
         return _kept(("twin", architecture, *jit.processor()), text, lambda: _twin(kernel, architecture))
@@ -86,5 +86,5 @@ def _twin(kernel: Kernel, architecture: str) -> Image:
 def _ptx(kernel: Kernel, architecture: str) -> Image:
     threads = require("rushlight._codegen.threads")
     form = threads.lower(kernel, architecture)
-    ptx = require("rushlight._native.nvptx").ptx_of(threads.nvptx_text(form), architecture)
+    ptx = require("rushlight._native.nvidia.nvptx").ptx_of(threads.nvptx_text(form), architecture)
     return Image(ptx.encode() + b"\0", form.threads, form.shared, tuple(form.maps))

@@ -56,9 +56,9 @@ class KernelReport(NamedTuple):
 
 def inspect_kernel(kernel: Kernel, architecture: str = "sm_90a") -> KernelReport:
     """Compile a kernel for an architecture, device or no device."""
-    threads, tools = require("rushlight._codegen.threads"), require("rushlight._native.ptxas")
+    threads, tools = require("rushlight._codegen.threads"), require("rushlight._native.nvidia.ptxas")
     form = threads.lower(kernel, architecture)
-    ptx = require("rushlight._native.nvptx").ptx_of(threads.nvptx_text(form), architecture)
+    ptx = require("rushlight._native.nvidia.nvptx").ptx_of(threads.nvptx_text(form), architecture)
     if tools.find_tool("ptxas") is None:
         return KernelReport(kernel.name, architecture, ptx, form.threads, form.shared, None, None, None, None, None)
     made = tools.assemble(ptx, architecture)

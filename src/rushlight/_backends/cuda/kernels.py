@@ -181,7 +181,7 @@ class Kernels:
 
     def report(self, kernel: Kernel) -> str:
         """A report on a kernel on the device's architecture, whatever runs it: see `KernelReport.text`."""
-        images, native = require("rushlight._backends.cuda.images"), require("rushlight._native.nvptx")
+        images, native = require("rushlight._backends.cuda.images"), require("rushlight._native.nvidia.nvptx")
         properties = self.backend.devices.properties(self.index)
         architecture = images.architecture_of(properties, native.ARCHITECTURES)
         report: str = require("rushlight._backends.cuda.inspection").inspect_kernel(kernel, architecture).text(asm=True)

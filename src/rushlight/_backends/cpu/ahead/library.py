@@ -15,7 +15,7 @@ from rushlight._native.cache import default_cache
 from rushlight._native.compiler import compile_unit
 from rushlight._native.function import digest_of
 from rushlight._native.llvm_compiler import ObjectCompiler
-from rushlight._native.shared_library import Address, LinkError, SharedLibrary
+from rushlight._native.objectfiles.shared_library import Address, LinkError, SharedLibrary
 from rushlight._native.target import LEVELS as KNOWN_LEVELS
 from rushlight._native.target import host_target
 

@@ -26,7 +26,7 @@ from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._base.errors import PackageError
 from rushlight._graph.packing import unpacked_graph
 from rushlight._native import jit
-from rushlight._native.elf import UNDEFINED, ObjectFile
+from rushlight._native.objectfiles.elf import UNDEFINED, ObjectFile
 from rushlight._native.target import aim_at
 
 __all__ = ["main"]

@@ -17,7 +17,7 @@ from typing import Any
 from rushlight._backends.cuda.driver.attributes import FUNCTION
 from rushlight._backends.cuda.driver.errors import CODES, CudaError, fail
 from rushlight._base.lazy import require
-from rushlight._native.elf import ABSOLUTE, MAGIC, UNDEFINED, ObjectFile
+from rushlight._native.objectfiles.elf import ABSOLUTE, MAGIC, UNDEFINED, ObjectFile
 
 __all__ = ["REPORT_BYTES", "Context", "Function", "Module"]
 

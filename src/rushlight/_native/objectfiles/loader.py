@@ -16,7 +16,7 @@ from struct import pack, pack_into, unpack_from
 from typing import TYPE_CHECKING, Protocol
 
 from rushlight._base.lazy import LazyModule
-from rushlight._native.elf import (
+from rushlight._native.objectfiles.elf import (
     ABSOLUTE,
     EXECUTE,
     MAGIC,

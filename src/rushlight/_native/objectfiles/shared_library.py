@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct, pack, pack_into
 from typing import NamedTuple
 
-from rushlight._native.elf import (
+from rushlight._native.objectfiles.elf import (
     EXECUTE,
     HEADER,
     MAGIC,

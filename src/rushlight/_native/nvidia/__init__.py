@@ -1,0 +1,1 @@
+"""LLVM text for NVPTX to PTX, and PTX to machine code."""
