@@ -1,4 +1,4 @@
-"""Libraries with compile switched on, beside the same without: `generate`, Lightning, Trainer, accelerate, higher.
+"""Libraries with compile switched on, beside the same without: `generate`, Lightning, Trainer, accelerate, higher, torchopt.
 
     python -m rushlight tools/compiled/compiled_libraries.py [name ...]
 
@@ -155,6 +155,29 @@ def second_order(compiles: bool) -> list[Any]:
             return torch.autograd.grad(((inner(x) - y) ** 2).mean(), list(model.parameters()))
 
     return list((torch.compile(outer) if compiles else outer)(torch.randn(6, 4), torch.randn(6, 1)))
+
+
+@case
+def functional_optimizer(compiles: bool) -> list[Any]:
+    """Two steps of `torchopt`'s Adam, whose trees are flattened by the native functions of `optree`."""
+    import torchopt
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    names = [name for name, _ in model.named_parameters()]
+
+    def trained(x: Any, y: Any) -> Any:
+        params = tuple(p.detach().clone().requires_grad_() for p in model.parameters())
+        optimizer = torchopt.adam(lr=0.1)
+        state = optimizer.init(params)
+        for _ in range(2):
+            made = torch.func.functional_call(model, dict(zip(names, params, strict=True)), (x,))
+            grads = torch.autograd.grad(((made - y) ** 2).mean(), params)
+            updates, state = optimizer.update(grads, state, inplace=False)
+            params = torchopt.apply_updates(params, updates, inplace=False)
+        return params
+
+    return list((torch.compile(trained) if compiles else trained)(torch.randn(6, 4), torch.randn(6, 1)))
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight._capture.trace import CompileSettings, compile_function, reset
+from rushlight._engine.dispatch.kept.plan_store import flush
 
 
 def closure(k: int) -> None:
@@ -26,6 +27,7 @@ def closure(k: int) -> None:
 
 def counted() -> tuple[Counter[str], int]:
     """Living objects by their types, and the most memory so far in KB."""
+    flush()  # records that wait to be written
     gc.collect()
     return Counter(type(x).__name__ for x in gc.get_objects()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

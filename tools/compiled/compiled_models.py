@@ -583,7 +583,7 @@ def page_of(results: dict[str, Any]) -> str:
         lines.append(f"| {group} | {sum(counts)} | {' | '.join(str(n) for n in counts)} |")
     lines += [
         "", "`tools/compiled/compiled_libraries.py` switches compile on in libraries: `generate` of transformers (greedy, sampling, beams, static cache), Lightning,",
-        "Trainer, accelerate, and second-order code with `higher`. All give the bits that they give without it.",
+        "Trainer, accelerate, second-order code with `higher`, optimizers of `torchopt`. All give the bits that they give without it.",
     ]  # fmt: skip
     lines += ["", "## One graph, eager's bits", ""]
     for group, states in groups.items():
