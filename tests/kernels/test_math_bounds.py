@@ -12,8 +12,9 @@ from mpmath import mp, mpf
 from scipy import special
 from tests.kernels.scalar_harness import FEATURES, run
 
-from rushlight._codegen.scalar import BOUNDS, gammainc, polynomials, zeta
+from rushlight._codegen.scalar import BOUNDS
 from rushlight._codegen.scalar.lowerings import BINARY, UNARY
+from rushlight._codegen.scalar.special import gammainc, polynomials, zeta
 
 # name: (NumPy or SciPy in float64, mpmath)
 REFERENCES = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import arith, complexes, erf, explog, gamma, gammainc, hyper, polynomials, power, trig, zeta
+from . import arith, complexes, explog, hyper, power, trig
 from .arith import BOOL_BINARY, BOOL_UNARY, INT_BINARY, INT_UNARY
+from .special import erf, gamma, gammainc, polynomials, zeta
 
 __all__ = ["BINARY", "BOOL_BINARY", "BOOL_UNARY", "COMPLEX_BINARY", "COMPLEX_UNARY", "INT_BINARY", "INT_UNARY", "UNARY"]
 

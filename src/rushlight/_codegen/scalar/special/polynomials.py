@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .repeat import Steps, repeat
+from ..repeat import Steps, repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .writer import Val
+    from ..writer import Val
 
 __all__ = ["BINARY"]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import coefficients as table
-from .explog import log, log_lite
-from .rare import when_any
+from .. import coefficients as table
+from ..explog import log, log_lite
+from ..rare import when_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .writer import Val
+    from ..writer import Val
 
 
 class _Tables(NamedTuple):

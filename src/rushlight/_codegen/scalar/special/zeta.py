@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from .power import pow
-from .repeat import Steps, repeat
+from ..power import pow
+from ..repeat import Steps, repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .writer import Val
+    from ..writer import Val
 
 __all__ = ["BINARY"]
 

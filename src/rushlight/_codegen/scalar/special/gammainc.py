@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from . import coefficients as table
+from .. import coefficients as table
+from ..explog import exp, log, log1p
+from ..repeat import Steps, repeat
 from .erf import UNARY as ERF
-from .explog import exp, log, log1p
 from .gamma import UNARY as GAMMA
-from .repeat import Steps, repeat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .writer import Val
+    from ..writer import Val
 
 __all__ = ["BINARY"]
 

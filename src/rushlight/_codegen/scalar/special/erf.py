@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from . import coefficients as table
-from .explog import FORMATS, log, log_lite, reduce_ln2, scale
+from .. import coefficients as table
+from ..explog import FORMATS, log, log_lite, reduce_ln2, scale
 
 if TYPE_CHECKING:
-    from .writer import Val
+    from ..writer import Val
 
 
 def erf(x: Val) -> Val:

@@ -1,0 +1,1 @@
+"""Special functions: the error and gamma functions, orthogonal polynomials, zeta."""
