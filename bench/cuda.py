@@ -48,6 +48,9 @@ PLAN = (
     Section("rows", "rows", 120),
     Section("host", "host", 40),
     _products("products mma", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma"),
+    _products(
+        "products walk", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="walk"
+    ),
     _products("products library", RUSHLIGHT_CUDA_GEMM="library"),
     Section("models", "models", 120, 60),
     Section("primitives", "primitives", 90, 20),

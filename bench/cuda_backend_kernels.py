@@ -12,6 +12,8 @@ from rushlight._backends.cuda.attention.attention import sequence_steps
 from rushlight._backends.cuda.conv.conv import convolution_steps
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
+from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
+from rushlight._backends.cuda.gemm.tiles import choose_tile
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
 from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step
@@ -91,6 +93,22 @@ def wgmma_grouped_rows(small: bool = True) -> Case:
     if small:
         return _grouped((300, 128), (3, 128, 136), [70, 70, 290], "wgmma")
     return _grouped((_TOKENS, _WIDTH), (_EXPERTS, _WIDTH, _HIDDEN), _UNEVEN, "wgmma")
+
+
+# ***** products whose programs walk from tile to tile *****
+
+
+@flagship
+def walking_product(small: bool = True) -> Case:
+    """bfloat16; a program for each multiprocessor."""
+    m, n, k = (300, 200, 136) if small else (8192, 8192, 8192)
+    arrays = Arrays()
+    a, b = (arrays.operand(bf16(normal(*s, seed=x)), BFLOAT16) for x, s in enumerate(((m, k), (k, n))))
+    out = arrays.operand(np.zeros((m, n), np.uint16), BFLOAT16)
+    tile = choose_tile(BFLOAT16, FLOAT32, 1, 8192, 8192)._replace(walks=3 if small else 132)
+    return arrays.case(
+        [product_launch(Product(a, b, out, FLOAT32), tile, 1, store_result(out))], 2e-2, 2e-1, flops=2 * m * n * k
+    )
 
 
 # ***** convolutions with what follows them *****

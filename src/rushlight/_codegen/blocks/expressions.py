@@ -269,7 +269,7 @@ class TermBuilder(BlockBuilder):
         return self.apply("select", condition.spread(shape), first.spread(shape), second.spread(shape))
 
     def loop(
-        self, low: Any, high: Any, step: int, carried: Sequence[Term], body: Callable[..., Sequence[Term]]
+        self, low: Any, high: Any, step: Any, carried: Sequence[Term], body: Callable[..., Sequence[Term]]
     ) -> list[Term]:
         """For each index from low to before high: `body(index, *values)` gives the values of the next turn."""
         first, last, by = self._bounds(low, high, step)

@@ -7,6 +7,7 @@ behind a product is part of our kernel, the library's product is followed by a k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.arguments import dense_operand, span
@@ -30,7 +31,7 @@ from rushlight._types.layout import numel
 if TYPE_CHECKING:
     from rushlight._backends.cuda.backend import CudaBackend
 
-__all__ = ["chosen", "chosen_with_epilogue"]
+__all__ = ["COMPARED", "SMALL", "Trial", "chosen", "chosen_with_epilogue"]
 
 
 def _who(text: str) -> str:
@@ -44,9 +45,10 @@ WHO: Knob[str] = Knob(
     doc="Who computes matrix products on GPUs: `ours`, `library` (cuBLASLt), or `auto`: whoever was measured to be faster, kept in the cache.",
 )  # fmt: skip
 
-_SMALL = 1 << 24  # multiplications, below which nothing is measured
+SMALL = 1 << 24  # multiplications, below which nothing is measured
 _TURNS = 10
 _AGREES = {"float32": 1e-4, "float64": 1e-10, "float16": 1e-2, "bfloat16": 5e-2}
+COMPARED = frozenset(_AGREES)
 _EIGHT_AGREE = 2e-2  # tensor cores add products of float8 up in fewer bits than float32 has
 
 
@@ -86,7 +88,7 @@ def chosen_with_epilogue(
 def asks_library(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
     """Whether the library may compute a product here; RuntimeError where it must and is not installed."""
     who, work = WHO.get(), numel(out.shape) * a.shape[-1]
-    if who == "ours" or (who == "auto" and work < _SMALL) or not fits(a, b, out, sums) or out.dtype.name not in _AGREES:
+    if who == "ours" or (who == "auto" and work < SMALL) or not fits(a, b, out, sums) or out.dtype.name not in _AGREES:
         return False
     if find_library() is None:
         if who == "library":
@@ -110,7 +112,7 @@ def _is_faster(a: Operand, b: Operand, out: Operand, sums: str, ours: Sequence[S
     key = cache.key("cuda gemm", name, find_library() or "", sums, float32_precision(), str(len(theirs)), *shapes)
     found = cache.get(key)
     if found is None:
-        found = _Trial(backend, device, (a, b, out), ours, theirs).winner()
+        found = Trial(backend, device, (a, b, out)).winner(ours, theirs)
         cache.put(key, found)
     return found == b"library"
 
@@ -122,17 +124,10 @@ def _library_step(call: ExternCall, a: Operand, b: Operand, out: Operand, sums: 
     return Call("cuBLASLt", product, [a, b, out, call.scratch(WORKSPACE, "workspace")])
 
 
-class _Trial:
-    """Both ways on random operands."""
+class Trial:
+    """Several ways on random operands."""
 
-    def __init__(
-        self,
-        backend: CudaBackend,
-        device: Device,
-        operands: tuple[Operand, Operand, Operand],
-        ours: Sequence[Step],
-        theirs: Sequence[Step],
-    ) -> None:
+    def __init__(self, backend: CudaBackend, device: Device, operands: tuple[Operand, Operand, Operand]) -> None:
         self.now, self.backend, self.device, self.operands = Immediate(backend, device), backend, device, operands
         self.held: dict[Memory, tuple[Any, Placed]] = {}
         for x in operands:
@@ -140,10 +135,6 @@ class _Trial:
         for x in operands[:2]:
             count, memory = x.offset + span(x), self.held[x.memory][1]
             self.now.run([_numbers_for(x.dtype, memory, count)])
-        self.ours = [self._placed(step) for step in ours]
-        _, self.workspace = self.held["workspace"] = self.now.allocate(WORKSPACE)  # type: ignore[index]
-        self.library, *behind = theirs
-        self.behind = [self._placed(step) for step in behind]
 
     def _placed(self, step: Step) -> Launch:
         assert isinstance(step, Launch)
@@ -159,16 +150,27 @@ class _Trial:
 
         return Launch(step.kernel, step.grid, [at(x) for x in step.arguments])
 
-    def winner(self) -> bytes:
+    def fastest(self, ways: Sequence[Sequence[Step]]) -> int:
+        """The number of the way that takes least time, of those with the bits of the first."""
+        placed = [[self._placed(step) for step in way] for way in ways]
+        results = [self._timed(partial(self.now.run, way)) for way in placed]
+        agree = [k for k, (numbers, _) in enumerate(results) if np.array_equal(numbers, results[0][0], equal_nan=True)]
+        return min(agree or [0], key=lambda k: results[k][1])
+
+    def winner(self, ours: Sequence[Step], theirs: Sequence[Step]) -> bytes:
         """`library` where it is faster and agrees."""
+        mine_placed = [self._placed(step) for step in ours]
+        called, *rest = theirs
+        behind = [self._placed(step) for step in rest]
+        _, workspace = self.held["workspace"] = self.now.allocate(WORKSPACE)  # type: ignore[index]
         addresses = [self.held[x.memory][1].address + x.offset * x.dtype.itemsize for x in self.operands]
 
         def library() -> None:
-            assert isinstance(self.library, Call)
-            self.library.function(self.backend.enter(self.device), *addresses, self.workspace.address)
-            self.now.run(self.behind)
+            assert isinstance(called, Call)
+            called.function(self.backend.enter(self.device), *addresses, workspace.address)
+            self.now.run(behind)
 
-        mine, mine_ms = self._timed(lambda: self.now.run(self.ours))
+        mine, mine_ms = self._timed(lambda: self.now.run(mine_placed))
         other, other_ms = self._timed(library)
         eight = self.operands[0].dtype.kind == "f" and self.operands[0].dtype.itemsize == 1
         share = _EIGHT_AGREE if eight else _AGREES[self.operands[2].dtype.name]

@@ -11,6 +11,7 @@ from rushlight._backends.cuda.gemm.choice import chosen, chosen_with_epilogue
 from rushlight._backends.cuda.gemm.joined import join_batch
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
+from rushlight._backends.cuda.gemm.schedules import shared_out
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
 from rushlight._backends.cuda.gemm.vector import vector_launch
@@ -65,13 +66,16 @@ def product_steps(
         if joined is not None and _is_whole(a, sums, numel(tuple(batch)), rows, columns):
             options: Any = {"epilogue": joined.store, "splits": 1, "precision": precision}
             return product_steps(call, joined.a, joined.b, joined.out, **options)
+    chosen_here = tile is None
     if tile is None and plain and wants_groups(a, b, sums, precision):
-        tile = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth)
+        tile, chosen_here = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth), False
     tile = tile or choose_tile(a.dtype, sums, numel(tuple(batch)), rows, columns)
     splits = splits or count_splits(tile, numel(tuple(batch)), rows, columns, depth)
     store = epilogue or store_result(_parts_first(out) if dtype.is_complex else out)
     product = Product(a, b, out, sums, precision)
     if splits == 1:
+        if chosen_here and plain and not dtype.is_complex:
+            tile = shared_out(product, tile)
         return [product_launch(product, tile, 1, store, prologues)]
     return _in_parts(call, product, tile, splits, store, prologues)
 

@@ -8,6 +8,7 @@ are loaded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rushlight._backends.cuda.arguments import Arguments, Array, Batch, as_reals
@@ -144,7 +145,7 @@ class ProductKernel:
         """The tile of this program."""
         columns = self.arguments.term(b, self.sizes[1])
         down, across = self.tiles_down(b), (columns + (self.tile.columns - 1)) // self.tile.columns
-        number, group = b.program(0), across * _GROUP
+        number, group = self.number, across * _GROUP
         batch: tuple[Term, ...] = ()
         if self.batch:
             batch, number = self.items.split(b, number // (down * across)), number % (down * across)
@@ -198,8 +199,25 @@ class ProductKernel:
         return parts
 
     def build(self) -> Any:
-        product, tile = self.product, self.tile
+        tile = self.tile
         b = self.arguments.builder(self._name())
+        if self.tile.walks:  # in a fixed order: which program makes a tile changes no bit of it
+            b.loop(b.program(0), self.count_tiles(b), Term(b, b.num_programs(0)), [], partial(self._one_tile, b))
+        else:
+            self._one_tile(b, b.program(0))
+        return self.arguments.finish(b, warps=tile.warps, stages=tile.stages)
+
+    def count_tiles(self, b: TermBuilder) -> Term:
+        """All tiles of the result."""
+        columns = self.arguments.term(b, self.sizes[1])
+        count = self.tiles_down(b) * ((columns + (self.tile.columns - 1)) // self.tile.columns)
+        for n in self.items.counts:
+            count = count * self.arguments.term(b, n)
+        return count
+
+    def _one_tile(self, b: TermBuilder, number: Term) -> list[Term]:
+        """A tile of the result by its number."""
+        product, tile, self.number = self.product, self.tile, number
         place = self.place(b)
         columns, depth = (self.arguments.term(b, n) for n in self.sizes[1:])
         low, self.end = self.part(b, depth, place)
@@ -227,11 +245,14 @@ class ProductKernel:
             self._store_complex(b, sums, place)
         else:
             self.emit(b, sums[0], place._replace(batch=self._with_split(b, place.batch)))
-        return self.arguments.finish(b, warps=tile.warps, stages=tile.stages)
+        return []
 
     def launch(self) -> Launch:
         """The launch for the whole product."""
-        return Launch(self.build(), (self.programs(), self.splits), self.arguments.values)
+        programs = self.programs()
+        if self.tile.walks:
+            programs = min(programs, self.tile.walks)
+        return Launch(self.build(), (programs, self.splits), self.arguments.values)
 
     def programs(self) -> int:
         """Tiles of the result."""
@@ -281,7 +302,8 @@ class ProductKernel:
         p = self.product
         kinds = f"{p.a.dtype.abbr}_{p.b.dtype.abbr}_{p.sums.abbr}"
         return (
-            f"{'grouped_' if self.tiles else ''}product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
+            f"{'grouped_' if self.tiles else 'walking_' if self.tile.walks else ''}product_{kinds}_"
+            f"{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
         )
 
 

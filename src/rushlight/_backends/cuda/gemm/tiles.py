@@ -18,13 +18,17 @@ _LEAST = 32  # rows and columns of a tile, where the result has as many
 
 
 class TileShape(NamedTuple):
-    """Rows, columns and depth of one turn of a program's loop, and how the program is laid out."""
+    """Rows, columns and depth of one turn of a program's loop, and how the program is laid out.
+
+    With `walks` the grid has at most so many programs, and each makes several tiles, in a fixed order.
+    """
 
     rows: int
     columns: int
     depth: int
     warps: int
     stages: int
+    walks: int = 0
 
 
 # For operands of 1 or 2 bytes, which tensor cores multiply: from the largest to the smallest.

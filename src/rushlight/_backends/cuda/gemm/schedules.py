@@ -1,0 +1,68 @@
+"""How the tiles of a product are shared out: a program for each, or so many programs as a card runs at once, which walk from tile
+to tile in a fixed order.
+
+A tile has the same bits whoever makes it, so whatever a card was measured to do fastest is taken.  It is measured once for a product
+and a device, and kept on disk; emulated devices never ask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._backends.cuda.gemm.choice import COMPARED, SMALL, Trial
+from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
+from rushlight._backends.cuda.gemm.tiles import TileShape
+from rushlight._backends.registry import backends_in_use
+from rushlight._base.knobs import Knob
+from rushlight._native.cache import default_cache
+from rushlight._types.device import Device
+from rushlight._types.layout import numel
+
+__all__ = ["SCHEDULE", "shared_out"]
+
+
+def _way(text: str) -> str:
+    if text not in ("auto", "apart", "walk"):
+        raise ValueError("expected auto, apart or walk")
+    return text
+
+
+SCHEDULE: Knob[str] = Knob(
+    "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=_way, default="auto",
+    doc="How tiles of our products are shared out: a program for each (`apart`), one for each multiprocessor that walks from tile to tile "
+    "(`walk`), or `auto`: whatever was measured to be faster, kept in the cache. The bits are the same.",
+)  # fmt: skip
+
+_MULTIPROCESSORS = 132  # where no device tells
+
+
+def shared_out(product: Product, tile: TileShape) -> TileShape:
+    """The tile with the way in which programs share the tiles of a product out."""
+    way, backend = SCHEDULE.get(), _backend()
+    operands = a, b, out = product.a, product.b, product.out
+    *batch, rows, columns = out.shape
+    programs = numel(tuple(batch)) * -(-rows // tile.rows) * -(-columns // tile.columns)
+    if way == "apart" or (way == "auto" and (backend is None or backend.driver.emulated)):
+        return tile
+    device = Device("cuda", 0 if backend is None else backend.current_device())
+    properties = backend.properties(device) if backend is not None else {}
+    at_once = int(properties.get("multi_processor_count", _MULTIPROCESSORS))
+    walking = [tile._replace(walks=at_once * each) for each in (1, 2) if at_once * each < programs]
+    if not walking or way == "walk":
+        return walking[0] if walking else tile
+    if numel(out.shape) * product.depth < SMALL or any(x.dtype.name not in COMPARED for x in (a, b, out)):
+        return tile
+    cache, ways = default_cache(), [tile, *walking]
+    shapes = [f"{x.dtype.name}{x.shape}{x.strides}" for x in operands]
+    key = cache.key("cuda schedule", str(properties.get("name", "")), repr(ways), *shapes)
+    found = cache.get(key)
+    if found is None:
+        steps = [[product_launch(product, t, 1, store_result(out))] for t in ways]
+        found = str(Trial(backend, device, operands).fastest(steps)).encode()
+        cache.put(key, found)
+    return ways[int(found)]
+
+
+def _backend() -> Any:
+    """That of GPUs, if a program uses them: a package may be made without."""
+    return next((b for b in backends_in_use() if b.type == "cuda"), None)

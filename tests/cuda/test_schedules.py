@@ -1,0 +1,114 @@
+"""Products whose programs walk from tile to tile: the bits of those with a program for each tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.threads.twins import compare
+
+import rushlight
+from rushlight._backends.cuda.arguments import dense_operand
+from rushlight._backends.cuda.gemm import schedules
+from rushlight._backends.cuda.gemm.choice import Trial
+from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
+from rushlight._backends.cuda.gemm.schedules import SCHEDULE, shared_out
+from rushlight._backends.cuda.gemm.tiles import TileShape
+from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._backends.registry import backend_of
+from rushlight._types.device import Device
+from rushlight._types.dtype import FLOAT16, FLOAT32
+
+TILE = TileShape(64, 64, 32, 4, 3)
+
+
+def product(*batch: int, m: int = 200, n: int = 136, k: int = 96) -> Product:
+    a, b = (dense_operand(Memory(2 * int(np.prod(s))), FLOAT16, s) for s in ((*batch, m, k), (*batch, k, n)))
+    return Product(a, b, dense_operand(Memory(4 * int(np.prod((*batch, m, n)))), FLOAT32, (*batch, m, n)), FLOAT32)
+
+
+@pytest.mark.parametrize("batch", [(3,)])
+def test_bits_do_not_depend_on_how_many_programs_walk(batch: tuple[int, ...]) -> None:
+    made, random = product(*batch), np.random.default_rng(0)
+    a, b = (random.standard_normal(x.shape).astype(np.float16) for x in (made.a, made.b))
+    given = {made.a.memory: a, made.b.memory: b, made.out.memory: np.zeros(made.out.shape, np.float32)}
+    found, kernels = [], set()
+    for walks in (0, 1, 2, 5):
+        step = product_launch(made, TILE._replace(walks=walks), 1, store_result(made.out))
+        assert walks in (0, step.grid[0])
+        arguments = [given[x.memory] if isinstance(x, Operand) else x for x in step.arguments]
+        found.append(compare(step.kernel, step.grid, arguments, rtol=1e-5, atol=1e-5)[-1])
+        kernels.add(step.kernel.name)
+    np.testing.assert_allclose(found[0], a.astype(np.float32) @ b.astype(np.float32), rtol=1e-4, atol=1e-3)
+    assert all(np.array_equal(found[0], x) for x in found) and len(kernels) == 2
+
+
+def test_who_walks() -> None:
+    many = product(m=64 * 20, n=64 * 20)
+    with SCHEDULE.scoped("walk"):
+        assert shared_out(many, TILE).walks == 132 and shared_out(product(), TILE) is TILE
+    with SCHEDULE.scoped("apart"):
+        assert shared_out(many, TILE) is TILE
+
+
+@pytest.mark.cuda
+def test_a_card_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated device that says it is real."""
+    backend: Any = backend_of(Device("cuda", 0))
+    backend.initialize(Device("cuda", 0))
+    made = product(150, m=64, n=64, k=32)
+    assert shared_out(made, TILE) is TILE  # emulated devices are never asked
+
+    class Real:
+        type, driver = "cuda", type("driver", (), {"emulated": False})
+        current_device, properties = backend.current_device, backend.properties
+
+    kept: dict[Any, bytes] = {}
+    asked: list[int] = []
+    cache = type(
+        "cache",
+        (),
+        {"key": staticmethod(lambda *x: x), "get": staticmethod(kept.get), "put": staticmethod(kept.__setitem__)},
+    )
+
+    class Asked(Trial):
+        def __init__(self, _: Any, *given: Any) -> None:
+            super().__init__(backend, *given)
+
+        def fastest(self, ways: Any) -> int:
+            asked.append(len(ways))
+            assert super().fastest(ways) in range(len(ways))
+            return 1
+
+    monkeypatch.setattr(schedules, "backends_in_use", lambda: [Real])
+    monkeypatch.setattr(schedules, "default_cache", lambda: cache)
+    monkeypatch.setattr(schedules, "Trial", Asked)
+    monkeypatch.setattr(schedules, "SMALL", 0)
+    assert [shared_out(made, TILE).walks for _ in range(2)] == [132, 132] and asked == [2] and len(kept) == 1
+
+
+@pytest.mark.cuda
+def test_other_bits_are_not_taken() -> None:
+    device = Device("cuda", 0)
+    backend: Any = backend_of(device)
+    backend.initialize(device)
+    made = product()
+    right, walking = (product_launch(made, t, 1, store_result(made.out)) for t in (TILE, TILE._replace(walks=2)))
+    less = product_launch(made, TILE, 1, store_result(made.out))
+    less.grid = (3, 1, 1)  # not all tiles
+    trial = Trial(backend, device, (made.a, made.b, made.out))
+    assert trial.fastest([[right], [less]]) == 0 and trial.fastest([[right], [walking]]) in (0, 1)
+
+
+@pytest.mark.cuda
+def test_a_compiled_product_with_an_epilogue_walks() -> None:
+    rl: Any = rushlight
+    a, b = rl.randn(150, 16, 8).cuda(), rl.randn(150, 8, 16).cuda()
+    found = {}
+    for way in ("apart", "walk"):
+        with SCHEDULE.scoped(way):
+            made = rl.compile(lambda a, b: rl.relu(a @ b + 1))
+            found[way] = made(a, b)
+            assert ("walking" in str(rl.explain(made)(a, b))) == (way == "walk")
+    assert rl.equal(found["apart"], found["walk"])
