@@ -17,7 +17,7 @@ from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.cpu.runtime import threads
 from rushlight._backends.reference import run as run_reference
 from rushlight._prims import PRIMITIVES, build
-from rushlight._schedule.prepare import prepared
+from rushlight._schedule.rewrites.prepare import prepared
 from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BY_NAME
 

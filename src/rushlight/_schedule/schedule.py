@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import FusionError, Group
 from rushlight._schedule.inline import Location, is_trivial
-from rushlight._schedule.interleaved import images_last
 from rushlight._schedule.policy import Target
+from rushlight._schedule.rewrites.interleaved import images_last
 from rushlight._schedule.updates import narrowed
 from rushlight._types.layout import channels_last_strides, contiguous_strides, extent, is_contiguous, view_strides
 

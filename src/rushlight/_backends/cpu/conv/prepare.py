@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._graph.core import rebuilt
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES
-from rushlight._schedule.convolutions import image_conv, spread_conv
+from rushlight._schedule.rewrites.convolutions import image_conv, spread_conv
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._graph.core import rebuilt
 from rushlight._prims import build
-from rushlight._schedule.fused_products import (
+from rushlight._schedule.rewrites.fused_products import (
     column_product,
     converted_product,
     in_pieces,

@@ -25,9 +25,9 @@ from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import Stage
 from rushlight._schedule.inline import Location
-from rushlight._schedule.interleaved import apart
 from rushlight._schedule.policy import Target
-from rushlight._schedule.prepare import as_words, prepared
+from rushlight._schedule.rewrites.interleaved import apart
+from rushlight._schedule.rewrites.prepare import as_words, prepared
 from rushlight._schedule.schedule import LibraryCall, Schedule
 from rushlight._schedule.scheduling import schedule_graph
 from rushlight._types.layout import contiguous_strides

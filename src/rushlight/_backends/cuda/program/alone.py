@@ -14,8 +14,8 @@ from rushlight._codegen.grid.lowering import GridLowering
 from rushlight._graph.core import Graph, Node, rebuilt
 from rushlight._prims import prim
 from rushlight._schedule.groups import Group
-from rushlight._schedule.interleaved import apart
-from rushlight._schedule.prepare import prepared
+from rushlight._schedule.rewrites.interleaved import apart
+from rushlight._schedule.rewrites.prepare import prepared
 from rushlight._schedule.schedule import is_reduction
 from rushlight._schedule.scheduling import schedule_graph
 from rushlight._transforms.units import Unit, cut

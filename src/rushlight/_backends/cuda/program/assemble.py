@@ -28,8 +28,8 @@ from rushlight._codegen.grid.scatter import SortedRuns
 from rushlight._codegen.grid.signature import GridKernel
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.inline import Location
-from rushlight._schedule.interleaved import apart
-from rushlight._schedule.prepare import prepared
+from rushlight._schedule.rewrites.interleaved import apart
+from rushlight._schedule.rewrites.prepare import prepared
 from rushlight._schedule.schedule import LibraryCall, Schedule
 from rushlight._schedule.scheduling import schedule_graph
 from rushlight._types.dtype import INT64

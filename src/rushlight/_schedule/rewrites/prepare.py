@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._graph.core import GraphBuilder, rebuilt
 from rushlight._prims import build
 from rushlight._prims.record import PRIMITIVES, prim
-from rushlight._schedule.fused_products import part_of_dim
+from rushlight._schedule.rewrites.fused_products import part_of_dim
 from rushlight._types.dtype import COMPLEX32, COMPLEX64, INT16, INT32, INT64
 from rushlight._types.layout import numel
 
