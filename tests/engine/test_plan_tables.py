@@ -14,9 +14,9 @@ from rushlight._backends.cpu.runtime import pool_native
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.stubs import bind, native_address
 from rushlight._engine.dispatch.plans import native_plans
-from rushlight._host import plan_native, plan_records
 from rushlight._host.device_records import DEVICE
-from rushlight._host.plan_records import CHECKED, KINDS, PROGRAM, SEQUENCE, SHOW, list_place, packed, tag_of
+from rushlight._host.plans import plan_native, plan_records
+from rushlight._host.plans.plan_records import CHECKED, KINDS, PROGRAM, SEQUENCE, SHOW, list_place, packed, tag_of
 from rushlight._host.python_native import PyLong_FromLongLong
 from rushlight._native import Record, Static, call_ptr, i64, listed, native, ptr, pyobject, static
 from rushlight._types.spec import Spec

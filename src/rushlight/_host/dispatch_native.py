@@ -47,7 +47,7 @@ from rushlight._host.dispatch_words import (
     T_SLOTS,
     T_USED,
 )
-from rushlight._host.plan_table_native import empty_table, find, forget, hash_words, new_entry, put
+from rushlight._host.plans.plan_table_native import empty_table, find, forget, hash_words, new_entry, put
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rushlight._host.call_words_native import is_plain, state_word
 from rushlight._host.dispatch_words import HOST, O_NODE, O_RG, O_SPEC, O_STORAGE
-from rushlight._host.plan_records import FROM_NUMBER, FROM_RESULT, RECORDING, SAVED
+from rushlight._host.plans.plan_records import FROM_NUMBER, FROM_RESULT, RECORDING, SAVED
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,

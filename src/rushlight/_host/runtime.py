@@ -19,10 +19,10 @@ from rushlight._host import (
     guard_native,
     node_native,
     numbers_native,
-    plan_native,
     storage_native,
     tensor_native,
 )
+from rushlight._host.plans import plan_native
 from rushlight._native import jit, native
 from rushlight._native.compiled import compile_native
 from rushlight._native.objects import require_layouts

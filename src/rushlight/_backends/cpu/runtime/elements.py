@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.runtime.elements_native import NESTED, NUMBER_CODES
 from rushlight._host.device_records import NativeDevice
-from rushlight._host.plan_records import packed
+from rushlight._host.plans.plan_records import packed
 
 if TYPE_CHECKING:
     from rushlight._types.spec import Spec

@@ -23,7 +23,7 @@ from rushlight._backends.cuda.native.records import (
 )
 from rushlight._backends.cuda.native.tensor_maps import KeptMaps, depend_on_addresses_alone
 from rushlight._backends.cuda.program.steps import LibraryFunction
-from rushlight._host.plan_records import list_place, packed
+from rushlight._host.plans.plan_records import list_place, packed
 
 if TYPE_CHECKING:
     from rushlight._backends.cuda.program.executable import CudaExecutable, Prepared

@@ -414,7 +414,7 @@ def _device_steps(exe: Any, rows: Sequence[tuple[int, int, Sequence[int], int]])
 
 def _plan(record: str, fallback: Callable[..., Any], values: dict[str, Any], keep: Sequence[Any] = ()) -> Any:
     """A plan object of a kind of `plan_records`, which keeps what its table points to, and `keep` before it."""
-    records = require("rushlight._host.plan_records")
+    records = require("rushlight._host.plans.plan_records")
     table, objects = records.packed(getattr(records, record), values)
     return _READY[0].plan(fallback, (*keep, *objects, table), table.buffer_info()[0])
 
@@ -475,7 +475,7 @@ def _recording(
 
 def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[int, int]]:
     """Values that a node saves, as rows of records SAVED."""
-    p = require("rushlight._host.plan_records")
+    p = require("rushlight._host.plans.plan_records")
     rows = []
     for source, number in backward_spec.sources:
         if source == "input":
@@ -552,7 +552,7 @@ class Recast:
         views = self._find_words()
         self.changes: bytes | None = None
         if constants is not None or offsets is not None:
-            p = require("rushlight._host.plan_records")
+            p = require("rushlight._host.plans.plan_records")
             steps = [(at, *part) for at, part in zip(self._steps, constants or (), strict=True)]
             places, itemsize = offsets or ((), 0)
             values = {
@@ -569,7 +569,7 @@ class Recast:
 
         The result says where the offsets of views are.
         """
-        p, words = require("rushlight._host.plan_records"), self._words
+        p, words = require("rushlight._host.plans.plan_records"), self._words
         kind = words[p.PLAN.tag.place]
         self._steps: list[int] = []
         self._backward_spec: int | None = None
@@ -646,7 +646,7 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 
     None where `plan` is no such plan.
     """
-    p = require("rushlight._host.plan_records")
+    p = require("rushlight._host.plans.plan_records")
     if type(plan) is not ready().Plan:
         return None
     words = array("q", plan.keep[-1])
@@ -663,7 +663,7 @@ def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 
     None where `plan` is no such plan.
     """
-    p = require("rushlight._host.plan_records")
+    p = require("rushlight._host.plans.plan_records")
     if type(plan) is not ready().Plan:
         return None
     words = array("q", plan.keep[-1])
@@ -771,7 +771,7 @@ def sequence_plan(
     `constants`: -1 is the first.  The plan gives what is in the slots `results`, as a tuple if `several`.
     """
     ready()
-    limits = require("rushlight._host.plan_native")
+    limits = require("rushlight._host.plans.plan_native")
     if slots > limits.SEQUENCE_SLOTS or any(len(inputs) > limits.SEQUENCE_INPUTS for _, inputs, _, _, _ in steps):
         return None
     rows = [(plan, len(inputs), inputs, n, first, len(dead), dead) for plan, inputs, n, first, dead in steps]

@@ -23,7 +23,7 @@ from rushlight._host.dispatch_words import (
     SPEC_RELEASED,
 )
 from rushlight._host.node_native import link_view, record, record_view
-from rushlight._host.plan_records import (
+from rushlight._host.plans.plan_records import (
     CAST,
     CAST_CONSTANTS,
     CAST_OFFSET,
