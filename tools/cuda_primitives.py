@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from rushlight._backends.cuda.coverage import table
+from rushlight._backends.cuda.reports.coverage import table
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs" / "cuda-primitives.md"
 BEGIN, END = "<!-- primitives: written by tools/cuda_primitives.py -->", "<!-- primitives: end -->"

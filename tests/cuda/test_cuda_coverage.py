@@ -6,7 +6,7 @@ import importlib
 
 from tests.conftest import ROOT
 
-from rushlight._backends.cuda.coverage import way_of
+from rushlight._backends.cuda.reports.coverage import way_of
 from rushlight._prims import PRIMITIVES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench.cuda_kernels import FLAGSHIPS
 
-from rushlight._backends.cuda.inspection import inspect_kernel
+from rushlight._backends.cuda.reports.inspection import inspect_kernel
 from rushlight._base.errors import MissingExtraError
 from rushlight._native.nvidia import ptxas
 

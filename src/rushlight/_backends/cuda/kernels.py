@@ -184,7 +184,9 @@ class Kernels:
         images, native = require("rushlight._backends.cuda.images"), require("rushlight._native.nvidia.nvptx")
         properties = self.backend.devices.properties(self.index)
         architecture = images.architecture_of(properties, native.ARCHITECTURES)
-        report: str = require("rushlight._backends.cuda.inspection").inspect_kernel(kernel, architecture).text(asm=True)
+        report: str = (
+            require("rushlight._backends.cuda.reports.inspection").inspect_kernel(kernel, architecture).text(asm=True)
+        )
         return report
 
     def _made(self, kernel: Kernel, text: str) -> DeviceKernel:

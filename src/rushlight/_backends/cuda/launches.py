@@ -17,8 +17,8 @@ from rushlight._backends.cuda.streams import Streams
 from rushlight._base.errors import describe_code
 
 if TYPE_CHECKING:
-    from rushlight._backends.cuda.activities import Activities
     from rushlight._backends.cuda.native.unit import DeviceUnit
+    from rushlight._backends.cuda.reports.activities import Activities
 
 __all__ = ["Launcher"]
 

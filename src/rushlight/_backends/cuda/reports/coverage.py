@@ -1,6 +1,6 @@
 """How each primitive is computed on CUDA devices: what docs/cuda-primitives.md shows.
 
->>> from rushlight._backends.cuda.coverage import way_of
+>>> from rushlight._backends.cuda.reports.coverage import way_of
 >>> from rushlight._prims import PRIMITIVES
 >>> way_of(PRIMITIVES["exp"]).split(":")[0], way_of(PRIMITIVES["dot"]).split(":")[0]
 ('kernel', 'routine')

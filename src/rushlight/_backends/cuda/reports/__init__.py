@@ -1,0 +1,1 @@
+"""Reports: which primitives a GPU computes, what kernels are, and what devices did."""
