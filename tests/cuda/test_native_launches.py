@@ -348,6 +348,18 @@ for _ in range(3):
 from rushlight.cuda.access import gpus
 assert any(k.maps for k in gpus().kernels(x.device).known.values()), "no kernel takes a tensor map"
 """,
+    "a convolution": """
+from rushlight._backends.cuda.tile_maps import TileMaps
+TileMaps.appended = None
+x, w = (torch.randint(-2, 3, s).bfloat16().to(memory_format=torch.channels_last) for s in ((2, 64, 9, 9), (64, 64, 3, 3)))
+expected = torch.nn.functional.conv2d(x.float(), w.float(), stride=2, padding=1).bfloat16()
+x, w, kept = x.cuda(), w.cuda(), []
+for _ in range(3):
+    kept.append((x.clone(), torch.nn.functional.conv2d(x.clone(), w, stride=2, padding=1)))
+    assert kept[-1][1].cpu().equal(expected)
+from rushlight.cuda.access import gpus
+assert any(m.windows for k in gpus().kernels(x.device).known.values() if k.maps for m in k.maps.maps), "no kernel takes windows"
+""",
     "a graph": """
 from rushlight._backends.cuda.tile_maps import TileMaps
 TileMaps.appended = None

@@ -59,6 +59,10 @@ class TileMap(NamedTuple):
     box: tuple[int, ...]
     windows: Windows | None = None  # then the box is channels and positions
 
+    def numbers(self) -> list[int | tuple[int]]:
+        """All sizes, strides and counts."""
+        return [*self.sizes, *self.strides, *(self.windows.counts if self.windows else ())]
+
     def of(self, words: Sequence[int]) -> tuple[int, list[int], list[int]]:
         """The address, the sizes, and the strides in bytes, for the arguments of a launch."""
         sizes, strides = ([_number(x, words) for x in xs] for xs in (self.sizes, self.strides))

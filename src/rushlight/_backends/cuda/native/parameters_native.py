@@ -69,6 +69,31 @@ def fill_numbers(item, bufs):
         row += NUMBER_BYTES
 
 
+@native("i32(ptr, i64)")
+def encoded_windows(row, address):
+    """Encode a map of windows; the driver's status."""
+    box = row[MAP.box]
+    return call_ptr(
+        "i32(ptr, i32, u32, i64, ptr, ptr, ptr, ptr, u32, u32, ptr, i32, i32, i32, i32)",
+        STATE.ptr[AT.encode_windows],
+        row[MAP.map],
+        i32(row[MAP.kind]),
+        u32(row[MAP.dims]),
+        address,
+        row[MAP.sizes],
+        row[MAP.strides],
+        row[MAP.lower],
+        row[MAP.upper],
+        box.u32[0],
+        box.u32[1],
+        row[MAP.steps],
+        i32(0),
+        i32(SWIZZLE_128),
+        i32(L2_256),
+        i32(0),
+    )
+
+
 @native("i32(ptr)")
 def fill_maps(item):
     """Encode the tensor maps of a launch for the addresses among its parameters; the driver's status."""
@@ -76,22 +101,26 @@ def fill_maps(item):
     for _k in range(item[LAUNCHED.n_maps]):
         address = item[LAUNCHED.words].i64[row[MAP.word]]
         if row[MAP.address] != address:
-            status = call_ptr(
-                "i32(ptr, i32, u32, i64, ptr, ptr, ptr, ptr, i32, i32, i32, i32)",
-                STATE.ptr[AT.encode_map],
-                row[MAP.map],
-                i32(row[MAP.kind]),
-                u32(row[MAP.dims]),
-                address,
-                row[MAP.sizes],
-                row[MAP.strides],
-                row[MAP.box],
-                row[MAP.steps],
-                i32(0),
-                i32(SWIZZLE_128),
-                i32(L2_256),
-                i32(0),
-            )
+            status = i32(0)
+            if row[MAP.lower] is not None:
+                status = encoded_windows(row, address)
+            else:
+                status = call_ptr(
+                    "i32(ptr, i32, u32, i64, ptr, ptr, ptr, ptr, i32, i32, i32, i32)",
+                    STATE.ptr[AT.encode_map],
+                    row[MAP.map],
+                    i32(row[MAP.kind]),
+                    u32(row[MAP.dims]),
+                    address,
+                    row[MAP.sizes],
+                    row[MAP.strides],
+                    row[MAP.box],
+                    row[MAP.steps],
+                    i32(0),
+                    i32(SWIZZLE_128),
+                    i32(L2_256),
+                    i32(0),
+                )
             if unlikely(status != 0):
                 row[MAP.address] = 0
                 return status

@@ -65,6 +65,7 @@ class DevicePlans:
             words[AT.memset] = driver.function_address("cuMemsetD8Async")
             words[AT.query] = driver.function_address("cuStreamQuery")
             words[AT.encode_map] = driver.function_address("cuTensorMapEncodeTiled")
+            words[AT.encode_windows] = driver.function_address("cuTensorMapEncodeIm2col")
             words[AT.launch_graph] = driver.function_address("cuGraphLaunch")
             words[AT.set_node] = driver.function_address("cuGraphExecKernelNodeSetParams")
         except (NotImplementedError, AttributeError):

@@ -34,7 +34,9 @@ MAP = Record(
     ("sizes", ptr, "of the array, 8 bytes each"),
     ("strides", ptr, "in bytes, of all dims but the first"),
     ("box", ptr, "sizes of a copy, 4 bytes each"),
-    ("steps", ptr, "ones, 4 bytes each"),
+    ("steps", ptr, "ones, or steps of windows, 4 bytes each"),
+    ("lower", ptr, "the begin of the windows of an image, 4 bytes each; 0 where boxes of an array are copied"),
+    ("upper", ptr, "their end, counted from that of the image"),
 )
 LAUNCHED = Record(
     "launch of a program",

@@ -17,14 +17,12 @@ __all__ = ["KeptMaps", "depend_on_addresses_alone"]
 
 
 def depend_on_addresses_alone(step: Prepared) -> bool:
-    """Whether the tensor maps of a launch have sizes and strides that no call changes; those of windows go by Python."""
+    """Whether the tensor maps of a launch have sizes and strides that no call changes."""
     maps = getattr(step.kernel, "maps", None)
     if maps is None:
         return True
-    if any(m.windows is not None for m in maps.maps):
-        return False
     varies = {slot for slot, *_ in [*step.number_slots, *step.address_slots]}
-    return not any(isinstance(x, (tuple, list)) and x[0] in varies for m in maps.maps for x in (*m.sizes, *m.strides))
+    return not any(isinstance(x, (tuple, list)) and x[0] in varies for m in maps.maps for x in m.numbers())
 
 
 class KeptMaps:
@@ -40,6 +38,11 @@ class KeptMaps:
     def _row(self, tile: TileMap, at: int, words: list[int]) -> list[int]:
         _, sizes, strides = tile.of(words)
         dims = len(sizes)
-        tables = array("q", sizes), array("q", strides or [0]), array("I", tile.box), array("I", [1] * dims)
+        corners = tile.corners(words)
+        steps = [1] * dims if corners is None else [1, *corners.steps, 1]
+        tables = [array("q", sizes), array("q", strides or [0]), array("I", tile.box), array("I", steps)]
+        if corners is not None:
+            tables += [array("i", corners.lower), array("i", corners.upper)]
         self._keep += tables
-        return [tile.pointer, 0, at, kind_of(tile), dims, *[table.buffer_info()[0] for table in tables]]
+        none = [0, 0] if corners is None else []
+        return [tile.pointer, 0, at, kind_of(tile), dims, *[table.buffer_info()[0] for table in tables], *none]

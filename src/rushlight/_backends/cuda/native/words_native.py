@@ -15,7 +15,7 @@ STATE = static("rl_cuda_state", 8 * STATE_WORDS)
 AT = Words(
     "slow index launch_kernel memset lend take_back threads notes note_count "
     # further functions of the driver: 0 where it has none
-    "query encode_map launch_graph set_node "
+    "query encode_map encode_windows launch_graph set_node "
     # launches since the device was known to have none left, the stream of the last one, whether others were on further streams
     "waiting stream several_streams "
     # what Python does where native code cannot: functions

@@ -44,6 +44,7 @@ _ROOTS = (
     queue_native.emulated_set_node,
     queue_native.emulated_query,
     queue_native.emulated_encode_map,
+    queue_native.emulated_encode_windows,
     queue_native.emulated_lend,
     queue_native.emulated_memset,
     queue_native.emulated_take_back,
@@ -73,6 +74,7 @@ class Queue(Unit):
             "take_back": self.address("emulated_take_back"), "cuGraphLaunch": self.address("emulated_launch_graph"),
             "cuGraphExecKernelNodeSetParams": self.address("emulated_set_node"), "cuStreamQuery": self.address("emulated_query"),
             "cuTensorMapEncodeTiled": self.address("emulated_encode_map"),
+            "cuTensorMapEncodeIm2col": self.address("emulated_encode_windows"),
         }  # fmt: skip
 
     def count_notes(self, address: int) -> None:

@@ -31,7 +31,7 @@ from rushlight._native import i64, native, stack, static, u32, u64, unlikely
 
 __all__ = [
     "CATCH_UP", "DRAIN", "EAGER", "FAILED", "LAUNCH", "LAUNCH_GRAPH", "LEND", "MEMSET", "NOTED", "QUEUE",
-    "QUEUE_WORDS", "SET_NODE", "TAKE_BACK", "emulated_encode_map", "emulated_launch", "emulated_launch_graph",
+    "QUEUE_WORDS", "SET_NODE", "TAKE_BACK", "emulated_encode_map", "emulated_encode_windows", "emulated_launch", "emulated_launch_graph",
     "emulated_lend", "emulated_memset", "emulated_query", "emulated_set_node", "emulated_take_back", "py_rows",
     "py_thread",
 ]  # fmt: skip
@@ -44,7 +44,7 @@ ROWS = static("rl_emulated_rows", 8 * (ROOM + 4096))
 # words of QUEUE: words in use, launches among the rows, whether a device has failed, the address of the count of notes, a
 # function in Python that takes the rows, one that raises what went wrong with them, whether every launch calls that
 USED, LAUNCHES, FAILED, NOTED, DRAIN, CATCH_UP, EAGER = range(7)
-MOST_PARAMETERS, MAP_WORDS, MOST_DIMS = 2048, 16, 5
+MOST_PARAMETERS, MAP_WORDS, MOST_DIMS, MOST_PIXELS = 2048, 16, 5, 1024
 INVALID, NOT_READY, SWIZZLE_128 = 1, 600, 3  # CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY
 ITEM_BYTES = 0x4442842884421  # of each kind of element of a tensor map: 4 bits a kind, the first kind last
 ASK_PYTHON, RAISED = -2, -1  # see `launch_native`
@@ -205,6 +205,75 @@ def emulated_encode_map(out, kind, dims, address, sizes, strides, box, steps, in
             out.i64[6 + k] = stride
         out.i64[10 + k] = part
     out.i64[15] = item
+    return 0
+
+
+@native("i32(ptr, i32, u32, i64, ptr, ptr, ptr, ptr, u32, u32, ptr, i32, i32, i32, i32)")
+def emulated_encode_windows(
+    out,
+    kind,
+    dims,
+    address,
+    sizes,
+    strides,
+    lower,
+    upper,
+    channels,
+    pixels,
+    steps,
+    interleave,
+    swizzle,
+    promotion,
+    fill,
+):
+    """`cuTensorMapEncodeIm2col`: the record of windows."""
+    item, n = (i64(ITEM_BYTES) >> (4 * i64(kind))) & 15, i64(dims)
+    wide = i64(channels) * item
+    if (
+        n < 3
+        or n > MOST_DIMS
+        or address % 16 != 0
+        or swizzle != SWIZZLE_128
+        or wide <= 0
+        or wide > 128
+        or wide % 16 != 0
+    ):
+        return INVALID
+    half = i64(1) << 15
+    if n == 4:
+        half = i64(1) << 7
+    elif n == 5:
+        half = i64(1) << 4
+    if pixels == u32(0) or pixels > u32(MOST_PIXELS) or steps.u32[0] != u32(1) or steps.u32[n - 1] != u32(1):
+        return INVALID
+    out.i64[0] = address
+    for k in range(i64(MOST_DIMS)):
+        out.i64[1 + k] = i64(1)
+        if k < MOST_DIMS - 1:
+            out.i64[6 + k] = i64(0)
+    for k in range(n):
+        place = k
+        if k == n - 1:
+            place = i64(MOST_DIMS) - 1  # images are the last of the dims
+        if sizes.i64[k] <= 0 or sizes.i64[k] > 1 << 32:
+            return INVALID
+        out.i64[1 + place] = sizes.i64[k]
+        if k > 0:
+            stride = strides.i64[k - 1]
+            if stride <= 0 or stride % 16 != 0 or stride >= 1 << 40:
+                return INVALID
+            out.i64[5 + place] = stride
+    for k in range(i64(MOST_DIMS) - 2):
+        out.i64[12 + k] = (i64(1) << 32) | 1
+        if k < n - 2:
+            first, last, step = i64(lower.i32[k]), i64(upper.i32[k]), i64(steps.u32[k + 1])
+            room = sizes.i64[k + 1] + last - first
+            if first < -half or first >= half or last < -half or last >= half or step < 1 or step > 8 or room < 1:
+                return INVALID
+            out.i64[12 + k] = (((room - 1) // step + 1) << 32) | ((first & 65535) << 16) | step
+    out.i64[10] = i64(channels)
+    out.i64[11] = i64(pixels)
+    out.i64[15] = item | (i64(1) << 32)
     return 0
 
 
