@@ -63,6 +63,7 @@ def test_a_card_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Real:
         type, driver = "cuda", type("driver", (), {"emulated": False})
         current_device, properties = backend.current_device, backend.properties
+        captures: dict[int, Any] = {1: None}
 
     kept: dict[Any, bytes] = {}
     asked: list[int] = []
@@ -85,6 +86,8 @@ def test_a_card_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedules, "default_cache", lambda: cache)
     monkeypatch.setattr(schedules, "Trial", Asked)
     monkeypatch.setattr(schedules, "SMALL", 0)
+    assert shared_out(made, TILE) is TILE and not asked  # not while a graph is captured
+    Real.captures.clear()
     assert [shared_out(made, TILE).walks for _ in range(2)] == [132, 132] and asked == [2] and len(kept) == 1
 
 
