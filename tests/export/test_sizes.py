@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -136,3 +137,102 @@ def test_bounds_that_a_program_checks_stay_after_decompositions() -> None:
         assert torch.equal(form.module()(torch.arange(6.0)), function(torch.arange(6.0)))
         with pytest.raises(RuntimeError, match="u. >= 2"):
             form.module()(torch.zeros(6))
+
+
+def _narrow(x: Any, a: Any, b: Any) -> Any:
+    start, length = a.item(), b.item()
+    torch._check(start >= 0)
+    torch._check(length >= 0)
+    torch._check(start + length <= 6)
+    return x.narrow(0, start, length)
+
+
+def _written(x: Any, a: Any, b: Any) -> Any:
+    y = x.clone()
+    y[: a.item() : 2] = 0
+    y[b.item()] = 7
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "refuses"),
+    [
+        (lambda x, a, b: x[: a.item() : 2] * x[: a.item() : 2].shape[0], False),
+        (lambda x, a, b: x[a.item() : b.item() : 3], False),
+        (lambda x, a, b: torch.zeros(b.item())[::2], True),
+        (lambda x, a, b: x[a.item()] + x[-b.item()], True),
+        (lambda x, a, b: x.narrow(0, a.item(), 2) + x.narrow(0, -b.item(), 2), True),
+        (lambda x, a, b: x.narrow(0, 1, b.item()), True),
+        (_narrow, True),
+        (_written, True),
+        (
+            lambda x, a, b: (
+                x.select_scatter(torch.ones(10), 0, a.item()) + x.select_scatter(torch.ones(10), 0, -b.item())
+            ),
+            True,
+        ),
+    ],
+)
+def test_places_that_elements_tell(function: Function, refuses: bool) -> None:
+    x = torch.arange(60.0).reshape(6, 10)
+    program = _program(function, x, torch.tensor(1), torch.tensor(4))
+    for form in (program, program.run_decompositions()):
+        for a, b in ((1, 4), (2, 3), (0, 2), (4, 2)):
+            given = x, torch.tensor(a), torch.tensor(b)
+            assert torch.equal(form.module()(*given), function(*given))
+        with pytest.raises((RuntimeError, IndexError)) if refuses else contextlib.nullcontext():
+            form.module()(x, torch.tensor(2**40), torch.tensor(-(2**40)))
+
+
+SIZED = {
+    "view": lambda x, k: torch.ones(2, k, 4).flatten(1) @ torch.ones(4 * k, 1),
+    "view with the rest": lambda x, k: (torch.ones(k, 4).view(2, -1), x.view(k, -1), x.reshape(k, -1)),
+    "unflatten": lambda x, k: torch.ones(2, k * 4).unflatten(1, (-1, 4)),
+    "linear": lambda x, k: torch.nn.functional.linear(torch.ones(2, k, 10), x),
+    "broadcast": lambda x, k: torch.ones(k) + x[x > 57].nonzero()[:, 0],
+    "stack": lambda x, k: torch.stack([x[x > 5], x[x > 5]]),
+    "topk": lambda x, k: (x.topk(k)[0], x[:, x[0] > 5].kthvalue(2)[1], x[x > 5].median()),
+    "search": lambda x, k: (torch.searchsorted(torch.arange(k), torch.tensor([1])), torch.where(x > 5)[0]),
+    "made": lambda x, k: (torch.arange(k, 9, 2), torch.linspace(0, k, 4), torch.nonzero_static(x, size=5)),
+    "drawn": lambda x, k: torch.multinomial(torch.ones(10), k).sort()[0] * 0,
+    "image": lambda x, k: torch.nn.functional.interpolate(x[None, None], size=(k, 2 * k), mode="bilinear"),
+    "numbers": lambda x, k: x * torch.sym_sqrt(k) + torch.ones(abs(k - 9)).sum() + torch.sym_ite(k > 3, 2, k),
+    "branch": lambda x, k: torch.cond(k > 3, lambda v: v + 1, lambda v: v - 1, (x,)),
+    "one of several results": lambda x, k: torch.unique_consecutive(x.floor()) + x[0].sum().item(),
+}
+
+
+@pytest.mark.parametrize("which", SIZED)
+def test_operators_take_sizes_that_elements_tell(which: str) -> None:
+    def function(x: Any, k: Any) -> Any:
+        return SIZED[which](x, k.item())
+
+    x = torch.arange(60.0).reshape(6, 10)
+    flat = torch.utils._pytree.tree_leaves
+    program = _program(function, x, torch.tensor(2))
+    for form in (program, program.run_decompositions()):
+        for k in (2, 6, 4) if which != "broadcast" else (2,):
+            given = x, torch.tensor(k)
+            for found, wanted in zip(flat(form.module()(*given)), flat(function(*given)), strict=True):
+                torch.testing.assert_close(found, wanted)
+
+
+def test_what_operators_take_for_granted_is_checked() -> None:
+    program = _program(lambda x, k: torch.ones(k.item()) + x, torch.ones(3), torch.tensor(3))
+    for form in (program, program.run_decompositions()):
+        with pytest.raises(RuntimeError, match="u. <= 3"):
+            form.module()(torch.ones(3), torch.tensor(4))
+    with pytest.raises(RuntimeError, match="u0 >= 0|negative"):
+        _program(lambda x, k: torch.ones(k.item()), torch.ones(3), torch.tensor(3)).module()(
+            torch.ones(3), torch.tensor(-1)
+        )
+
+
+@pytest.mark.parametrize(("size", "wanted"), [((1, 1), (3, 1, 3, 3)), ((3, 2), (18, 1, 6, 3))])
+def test_pooling_of_channels_last_takes_any_height(size: tuple[int, int], wanted: tuple[int, ...]) -> None:
+    layer = torch.nn.AdaptiveAvgPool2d(size)
+    program = _program(layer, torch.randn(2, 3, 14, 14).to(memory_format=torch.channels_last), dim=2)
+    for height in (2, 7, 20):
+        x = torch.randn(2, 3, height, 14).to(memory_format=torch.channels_last)
+        found = program.module()(x)
+        assert torch.equal(found, layer(x)) and found.stride() == layer(x).stride() == wanted

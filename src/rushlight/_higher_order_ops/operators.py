@@ -11,6 +11,7 @@ from typing import Any
 
 import rushlight
 from rushlight._higher_order_ops.checks import writing
+from rushlight._interface.sizes import Undecided
 from rushlight.library.operators import namespace
 
 __all__ = ["OPERATORS", "HigherOrderOperator", "cond", "map_impl", "scan", "while_loop", "wrap_with_set_grad_enabled"]
@@ -29,7 +30,7 @@ def cond(pred: Any, true_fn: Graph, false_fn: Graph, operands: Sequence[Any] = (
     >>> torch.ops.higher_order.cond(torch.tensor(True), lambda x: (x + 1,), lambda x: (x - 1,), (torch.ones(2),))
     (tensor([2., 2.]),)
     """
-    mode = writing("cond") if isinstance(pred, rushlight.Tensor) else None
+    mode = writing("cond") if isinstance(pred, (rushlight.Tensor, Undecided)) else None
     if mode is not None:
         return _parts(mode.control("cond", pred, true_fn, false_fn, tuple(operands)))
     return _parts((true_fn if pred else false_fn)(*operands))

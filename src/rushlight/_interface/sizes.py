@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rushlight._capture.recording.dynamic.sizes import MOST, asked_by_operator
-from rushlight._types.shape_env import Undecided, apart, names_in, require_between
+from rushlight._types.shape_env import Undecided, apart, is_unknown, names_in, require_between, require_equal
 from rushlight._types.symbols import Integer, Terms, as_double, double_bits, is_symbolic, single, truncated
 
 __all__ = [
@@ -16,8 +16,10 @@ __all__ = [
     "as_double",
     "double_bits",
     "is_symbolic",  # whether a number has a formula
+    "is_unknown",  # whether it is an integer without a value
     "names_in",  # the names in a condition as text
     "require_between",  # take an integer without a value to have bounds
+    "require_equal",  # take two integers, one of them without a value, to be equal
     "single",
     "truncated",
 ]

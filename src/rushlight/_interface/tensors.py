@@ -17,7 +17,14 @@ from rushlight._engine.core.state import (
 )
 from rushlight._engine.core.tensor import alias, make
 from rushlight._engine.dispatch.modes import Decorating
-from rushlight._types.layout import contiguous_strides, is_dense, overlaps_itself, suggests_channels_last, wrap_dim
+from rushlight._types.layout import (
+    contiguous_strides,
+    is_dense,
+    overlaps_itself,
+    suggests_channels_last,
+    view_strides,
+    wrap_dim,
+)
 from rushlight._types.promotion import join
 from rushlight._types.spec import Spec, bytes_on
 
@@ -49,6 +56,7 @@ __all__ = [
     "is_dense",  # no gaps and no overlaps
     "overlaps_itself",  # two indices share an address
     "suggests_channels_last",
+    "view_strides",
     "wrap_dim",  # a dim counted from the front
     "join",  # `promote_types`, for all unsigned integers too
 ]

@@ -21,9 +21,10 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import tree_flatten, tree_map
 from rushlight._interface.dispatch import DISPATCH_CLASSES, disabled_torch_function
-from rushlight._interface.sizes import Undecided, require_between
+from rushlight._interface.sizes import Undecided, is_unknown, require_between
 from rushlight._interface.tensors import STATE
 from rushlight._subclasses import constants, unknown_sizes
+from rushlight._subclasses.described import described
 from rushlight.library.aten.calls import bound
 from rushlight.library.operators import describing
 from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
@@ -78,7 +79,7 @@ class DataDependentOutputException(RuntimeError):
 
 HOST, META = rushlight.device("cpu"), rushlight.device("meta")
 _DYNAMIC = frozenset(
-    "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave.Tensor argwhere".split()
+    "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave.Tensor argwhere where.default".split()
 )
 _INDEXES = frozenset("index index_put index_put_ _unsafe_index_put _index_put_impl_".split())
 _NUMBERS = frozenset("_local_scalar_dense equal allclose is_nonzero _linalg_check_errors".split())
@@ -372,11 +373,10 @@ class FakeTensorMode(TorchDispatchMode):
             if made is None:
                 raise DynamicOutputShapeException(func)
             return made
-        if func._opname == "slice" and self.shape_env is not None:
-            args, kwargs = unknown_sizes.slice_of_unknown(self, func, args, kwargs)
-        pooled = unknown_sizes.mean_of_windows(self, func, args, kwargs)
-        if pooled is not None:
-            return pooled
+        args, kwargs = unknown_sizes.settled_places(self, func, args, kwargs)
+        told = described(self, func, args, kwargs)
+        if told is not None:
+            return told
         if func._opname in _NUMBERS:
             read = constants.applied(func, args, kwargs, _constant_of)
             if read is not constants.UNKNOWN:
@@ -417,6 +417,12 @@ class FakeTensorMode(TorchDispatchMode):
                 if out is not base and out._spec.dtype is base._spec.dtype:
                     out._ptr = base._ptr + first_element(func, args, kwargs, base, number) * base._spec.dtype.itemsize
         return wrapped
+
+    def _have_sizes(self, made: Any) -> None:
+        """No size is negative."""
+        for size in made._spec.shape:
+            if is_unknown(size):
+                self.shape_env.assume(-size, "<=")
 
     def _number_in(self, leaf: Any) -> Any:
         """The element of a tensor as a number without a value."""
@@ -475,6 +481,7 @@ class FakeTensorMode(TorchDispatchMode):
                 return value
             held = known.get(id(value))
             if held is None:
+                self._have_sizes(value)
                 return FakeTensor(self, value, device)
             if held._spec.shape != value._spec.shape or held._spec.strides != value._spec.strides:
                 now = FakeTensor(self, value, held.place)  # it was made to look otherwise

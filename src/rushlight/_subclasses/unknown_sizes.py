@@ -6,11 +6,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.sizes import MOST, Integer, is_symbolic, require_between
-from rushlight.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from rushlight._interface.sizes import MOST, is_unknown, require_between
 from rushlight.library.aten.calls import bound
 
-__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made", "mean_of_windows", "slice_of_unknown"]
+__all__ = ["LEAST", "MASKS", "is_number", "is_whole", "made", "settled_places"]
 
 LEAST = -(1 << 62)  # a number of a tensor may be any integer
 MASKS = (rushlight.bool, rushlight.uint8)
@@ -56,6 +55,13 @@ def _nonzero(mode: Any, func: Any, given: Any) -> Any:
     x = given["self"]
     length = _length(mode, x)
     return mode.sized((length, x.dim()), (1, length), rushlight.int64, x.device)
+
+
+def _where(mode: Any, func: Any, given: Any) -> Any:
+    """The columns of `nonzero`."""
+    x = given["condition"]
+    length = _length(mode, x)
+    return [mode.sized((length,), (1,), rushlight.int64, x.device) for _ in range(x.dim())]
 
 
 def _masked_select(mode: Any, func: Any, given: Any) -> Any:
@@ -110,34 +116,77 @@ def _put(mode: Any, func: Any, given: Any) -> Any:
     return given["self"] if func.in_place else rushlight.empty_like(given["self"])
 
 
-def slice_of_unknown(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a slice with the same result: one whose length nothing tells begins at 0 and has an unknown length.
+def settled_places(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call with a result of the same sizes, whose places in a dim are known.
 
-    GuardOnDataDependentSymNode for one with steps.
+    Views begin at 0 where only elements tell where they begin; the operator itself checks its places when it runs.
     """
+    rule = _PLACES.get(func._opname)
+    return (args, kwargs) if rule is None or mode.shape_env is None else rule(mode, func, args, kwargs)
+
+
+def _slice(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """A slice whose length nothing tells has an unknown length."""
     env = mode.shape_env
     given = bound(func, args, kwargs)
     x, dim, step = given["self"], given["dim"], given["step"]
     size = x.shape[dim]
-    numbers = (given["start"], given["end"], step, size)
-    if not any(type(n) is Integer and env.is_unknown(n.terms) for n in numbers):
+    start, end = given["start"] or 0, given["end"]
+    if not any(map(is_unknown, (start, end, step, size))):
         return args, kwargs
-    first = _place(env, 0 if given["start"] is None else given["start"], size)
-    last = _place(env, size if given["end"] is None else given["end"], size)
+    first = _place(env, start, size)
+    last = _place(env, size if end is None else end, size)
     if first is not None and last is not None and env.known_sign(first - last, "<=") is not None:
         return args, kwargs
-    if step != 1:
-        raise GuardOnDataDependentSymNode(
-            f"The length of a slice with the step {step} depends on elements; torch._check(...) says where it begins and ends"
-        )
-    length = _length_of_slice(given["start"] or 0, given["end"], size)
+    length = _length_of_slice(start, end, size)
+    if length is None and first is not None and last is not None:
+        length = rushlight.sym_max(last - first, 0)
+    if type(step) is not int or step > 1:
+        # Of every `step`-th element as many as there are: the sizes and strides of two slices.
+        x = func(x, dim, 0, None, step)
+        size = x.shape[dim]
+        length = None if length is None else (length + step - 1) // step
     if length is None:
-        length = env.create_unbacked_symint()
-        greatest = size if type(size) is int else env.known_bounds(size.terms)[1]
-        if greatest < MOST:
-            env.assume(length - int(greatest), "<=")
+        length = _at_most(env, size)
     env.assume(length - size, "<=")
     return (x, dim, 0, length, 1), {}
+
+
+def _at_most(env: Any, size: Any) -> Any:
+    """A new unknown length, at most a size."""
+    length = env.create_unbacked_symint()
+    greatest = size if type(size) is int else env.known_bounds(size.terms)[1]
+    if greatest < MOST:
+        env.assume(length - int(greatest), "<=")
+    return length
+
+
+def _select(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """One place that elements tell is like the first one."""
+    given = bound(func, args, kwargs)
+    if is_unknown(given["index"]):
+        given["index"] = 0
+        return tuple(given.values()), {}
+    return args, kwargs
+
+
+def _narrow(mode: Any, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """A part whose length is given; it ends within the dim."""
+    env = mode.shape_env
+    given = bound(func, args, kwargs)
+    x, dim, start, length = given["self"], given["dim"], given["start"], given["length"]
+    if not is_unknown(start) and not is_unknown(length) or isinstance(start, Tensor):
+        return args, kwargs
+    size = x.shape[dim]
+    if is_unknown(length):
+        require_between(length, 0, float("inf"))
+        if not is_unknown(start):
+            start = start + size if start < 0 else start
+            left = size - start - length
+            if is_unknown(left):
+                require_between(left, 0, float("inf"))
+    env.assume(length - size, "<=")
+    return (x, dim, 0, length), {}
 
 
 def _length_of_slice(start: Any, end: Any, size: Any) -> Any:
@@ -160,26 +209,11 @@ def _place(env: Any, n: Any, size: Any) -> Any:
     return None if above is None else size if above else n
 
 
-def mean_of_windows(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an adaptive pooling of varying sizes in an export; None for other calls.
-
-    Its own code asks whether the windows are of one length, on which no size of the result depends.
-    """
-    if func._opname not in _POOLINGS or not mode.export:
-        return None
-    given = bound(func, args, kwargs)
-    x, sizes = given["self"], given["output_size"]
-    varies = isinstance(x, Tensor) and any(is_symbolic(n) for n in x.shape)
-    if not varies or len(sizes) != _POOLINGS[func._opname] or not all(type(n) is int and n > 0 for n in sizes):
-        return None
-    if x.dim() not in (len(sizes) + 1, len(sizes) + 2) or not x.is_floating_point() or not x.is_contiguous():
-        return None
-    return mode.sized([*x.shape[: -len(sizes)], *sizes], None, x.dtype, x.device)
-
-
-_POOLINGS = {f"adaptive_avg_pool{n}d": n for n in (1, 2, 3)}
+_PLACES = {
+    "slice": _slice, "select": _select, "select_scatter": _select, "narrow": _narrow, "narrow_copy": _narrow,
+}  # fmt: skip
 _RULES: dict[str, Any] = {
     "nonzero": _nonzero, "masked_select": _masked_select, "repeat_interleave": _repeats, "_unique2": _unique, "unique_consecutive": _unique,
-    "unique_dim": _unique, "index": _index, "argwhere": _nonzero, "bincount": _bincount, "index_put": _put,
+    "unique_dim": _unique, "index": _index, "argwhere": _nonzero, "where": _where, "bincount": _bincount, "index_put": _put,
     "index_put_": _put, "_unsafe_index_put": _put, "_index_put_impl_": _put,
 }  # fmt: skip

@@ -21,7 +21,7 @@ from rushlight._surface.settings import is_deterministic_algorithms_warn_only_en
 from rushlight._surface.settings import public, use_deterministic_algorithms
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
-from rushlight._types.shape_env import Undecided, require_between
+from rushlight._types.shape_env import Undecided, chosen_by, require_between
 from rushlight._types.symbols import Integer, Real, as_double, extreme, is_symbolic, told, truncated
 
 __all__: list[str] = []
@@ -324,13 +324,16 @@ def sym_float(a: Any) -> float:
 
 @public
 def sym_not(a: Any) -> bool:
-    """Not `a`."""
-    return not a
+    """Not `a`; of a condition on sizes without a value the opposite condition."""
+    opposite: Any = ~a if isinstance(a, Undecided) else not a
+    return opposite
 
 
 @public
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
-    """`t` if `b` else `f`, two values of one type."""
+    """`t` if `b` else `f`, two values of one type; of a condition on sizes without a value a symbolic integer."""
+    if isinstance(b, Undecided) and isinstance(t, int) and isinstance(f, int):
+        return chosen_by(sym_ite, b, t, f)
     if not isinstance(b, bool) or type(t) is not type(f):
         raise AssertionError(
             f"sym_ite takes a bool and two values of one type, got {type(b).__name__}, {type(t).__name__}, {type(f).__name__}"
@@ -381,8 +384,11 @@ def sym_sum(*args: Any) -> Any:
 
 @public
 def sym_sqrt(a: Any) -> float:
-    """The square root."""
-    return math.sqrt(a)
+    """The square root; of a symbolic number a symbolic one."""
+    if not is_symbolic(a):
+        return math.sqrt(a)
+    a = sym_float(a)
+    return told(sym_sqrt, (a,), a.square_root())
 
 
 @public

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from rushlight._types.shape_env import is_unknown, require_equal
 from rushlight._types.symbols import is_symbolic
 
 __all__ = [
@@ -275,6 +276,8 @@ def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     """The common shape; RuntimeError naming the sizes and the dim where two do not fit."""
+    if any(is_symbolic(size) for shape in shapes for size in shape):
+        return _broadcast_symbolic(*shapes)
     if len(shapes) == 2 and shapes[0] == shapes[1]:
         return tuple(shapes[0])
     ndim = max((len(s) for s in shapes), default=0)
@@ -286,6 +289,29 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
             if size != known:
                 if known == 1:
                     result[offset + i] = size
+                elif size != 1:
+                    raise RuntimeError(_apart(result, shape))
+    return tuple(result)
+
+
+def _broadcast_symbolic(*shapes: Sequence[int]) -> Shape:
+    """As `broadcast_shapes`; a size without a value is taken to be that of the other tensor, unless that is 1."""
+    ndim = max(len(s) for s in shapes)
+    result: list[int] = [1] * ndim
+    for shape in shapes:
+        offset = ndim - len(shape)
+        for i, size in enumerate(shape, offset):
+            known = result[i]
+            if type(size) is int and size == 1 or size is known:
+                continue
+            if type(known) is int and known == 1:
+                result[i] = size
+            elif is_unknown(size - known):
+                require_equal(size, known)
+                result[i] = size if type(size) is int else known
+            elif size != known:
+                if known == 1:
+                    result[i] = size
                 elif size != 1:
                     raise RuntimeError(_apart(result, shape))
     return tuple(result)
@@ -335,11 +361,18 @@ def _one_formula(a: Any, b: Any) -> bool:
     return is_symbolic(a) and is_symbolic(b) and bool(a.terms == b.terms)
 
 
+def _quotient(room: Any, size: Any) -> Any:
+    """A size without a value, divided by a factor of its formula; None for others."""
+    return room.quotient(size) if is_unknown(room) and is_symbolic(size) else None
+
+
 def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequence[int]) -> Shape | None:
     """Strides that show the same elements as `new_shape`, or None if that needs a copy."""
     if numel(shape) == 0:
         return tuple(strides) if tuple(shape) == tuple(new_shape) else contiguous_strides(new_shape)
     merged, (steps,) = collapse(shape, strides)
+    if len(merged) == 1 and any(map(is_unknown, new_shape)):  # whatever the sizes are
+        return tuple([step * steps[0] for step in contiguous_strides(new_shape)])
     result: list[int] = []
     at = len(merged) - 1
     room, step = (merged[at], steps[at]) if at >= 0 else (1, 1)
@@ -352,9 +385,10 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequen
             if at < 0:
                 return None
             room, step = merged[at], steps[at]
-        if _one_formula(room, size):  # also where the size may be zero
+        left = _quotient(room, size)
+        if left is not None or _one_formula(room, size):  # also where the size may be zero
             result.append(step)
-            room, step = 1, step * size
+            room, step = 1 if left is None else left, step * size
             continue
         if room % size:
             return None
@@ -382,9 +416,10 @@ def infer_size(shape: Sequence[int], count: int) -> Shape:
                 f"cannot reshape tensor of {count} elements into shape {list(shape)} because the unspecified dimension size -1 "
                 "can be any value and is ambiguous"
             )
-        if count % known == 0:
-            return (*shape[:hole], count // known, *shape[hole + 1 :])
-    elif known == count:
+        left = count // known
+        if require_equal(left * known, count) or count % known == 0:
+            return (*shape[:hole], left, *shape[hole + 1 :])
+    elif require_equal(known, count) or known == count:
         return tuple(shape)
     raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
 

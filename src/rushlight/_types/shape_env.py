@@ -23,6 +23,7 @@ from rushlight._types.symbols import (
     Terms,
     as_double,
     double_bits,
+    hint,
     single,
     truncated,
 )
@@ -35,6 +36,8 @@ __all__ = [
     "ShapeEnv",
     "Undecided",
     "apart",
+    "chosen_by",
+    "is_unknown",
     "names_in",
     "require_between",
     "require_equal",
@@ -330,7 +333,9 @@ class ShapeEnv:
         # Conditions are checked in another order than they were recorded: one may divide by what an earlier one
         # excluded.
         lines += ["  except ArithmeticError:", "    return None" if guarded else "    raise"]
-        scope: dict[str, Any] = {"bits": double_bits, "single": single, "as_double": as_double, "truncated": truncated}
+        scope: dict[str, Any] = {
+            "bits": double_bits, "single": single, "as_double": as_double, "truncated": truncated, "sqrt": math.sqrt
+        }  # fmt: skip
         exec("\n".join(lines), scope)  # noqa: S102 - text made above, of names and numbers alone
         return scope["again"]
 
@@ -358,9 +363,14 @@ class ShapeEnv:
         return lines
 
 
+def is_unknown(number: Any) -> bool:
+    """Whether a number is an integer without a value."""
+    return type(number) is Integer and number.shape_env.is_unknown(number.terms)
+
+
 def require_between(number: Any, low: float, high: float) -> bool:
     """Take an integer without a value to be between these from now on; False, and nothing, for other numbers."""
-    if type(number) is not Integer or not number.shape_env.is_unknown(number.terms):
+    if not is_unknown(number):
         return False
     if low > -_INF:
         Undecided(int(low) - number, "<=").require()
@@ -372,10 +382,24 @@ def require_between(number: Any, low: float, high: float) -> bool:
 def require_equal(number: Any, other: Any) -> bool:
     """Take two integers, one of them without a value, to be equal from now on; False, and nothing, for other numbers."""
     difference = number - other
-    if type(difference) is not Integer or not difference.shape_env.is_unknown(difference.terms):
+    if not is_unknown(difference):
         return False
     Undecided(difference, "==").require()
     return True
+
+
+def chosen_by(operation: Callable[..., Any], condition: Undecided, one: Any, other: Any) -> Integer:
+    """An integer that is `one` where a condition is true and else `other`, as `operation` makes it of the three."""
+    env, difference = condition.difference.shape_env, condition.difference
+    parts = [n.terms if type(n) is Integer else n for n in (one, other)]
+    sign = condition.wanted if condition.held else {"<": ">=", "<=": ">", "==": "!="}[condition.wanted]
+    text = f"({env.written(one)} if {env.text(difference.terms)} {sign} 0 else {env.written(other)})"
+    bounds = [(n, n) if type(n) is int else env.bounds(n.terms) for n in (one, other)]
+    key = ("ite", difference.terms, sign, *parts)
+    made = env.atom(key, hint(one), text, min(b[0] for b in bounds), max(b[1] for b in bounds))
+    if env.watch is not None:
+        env.watch(operation, (condition, one, other), made)
+    return made
 
 
 def apart(terms: Terms) -> tuple[Terms, int, bool]:

@@ -250,6 +250,8 @@ class Integer(_Ordered):
         return self
 
     def __abs__(self) -> Any:
+        if self.shape_env.is_unknown(self.terms) and self.shape_env.bounds(self.terms)[0] < 0:
+            return self.shape_env.atom(("abs", self.terms), abs(self.value), f"abs({self._text()})", 0, _INF)
         return -self if self < 0 else self
 
     def __sub__(self, other: Any) -> Any:
@@ -341,8 +343,16 @@ class Integer(_Ordered):
             if by and all(c % by == 0 for _, c in self.terms):
                 return Integer(self.shape_env, self.value // by, tuple([(atoms, c // by) for atoms, c in self.terms]))
             return None
-        if len(by.terms) != 1 or by.value == 0 or self.shape_env.bounds(by.terms)[0] <= 0:
-            return 1 if by.terms == self.terms and self.shape_env.bounds(by.terms)[0] > 0 else None
+        if by.value == 0 or self.shape_env.bounds(by.terms)[0] <= 0:
+            return None
+        return self.quotient(by)
+
+    def quotient(self, by: Integer) -> Any:
+        """The formula which times `by` is this one; None where there is none."""
+        if by.terms == self.terms:
+            return 1
+        if len(by.terms) != 1:
+            return None
         (divisor, factor), *_ = by.terms
         terms: dict[tuple[int, ...], int] = {}
         for atoms, c in self.terms:
@@ -536,6 +546,10 @@ class Real(_Ordered):
             f"(abs({self.name}) < {1.7976931348623157e308!r})", abs(self.value) < 1.7976931348623157e308
         )
 
+    def square_root(self) -> Real:
+        """The square root; ValueError of a negative number."""
+        return self.shape_env.real(f"sqrt({self.name})", math.sqrt(self.value))
+
     def is_integer(self) -> bool:
         """Whether it is a whole number."""
         return self.shape_env.fact(f"({self.name} == truncated({self.name}))", self.value.is_integer())
@@ -644,7 +658,7 @@ class Real(_Ordered):
 
 # ***** arithmetic that is told of *****
 
-_OPERATIONS = "add sub mul truediv floordiv mod pow neg".split()
+_OPERATIONS = "add sub mul truediv floordiv mod pow neg abs".split()
 
 
 def watch_arithmetic() -> None:

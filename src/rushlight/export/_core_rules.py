@@ -6,12 +6,14 @@ below, which give the same operators as PyTorch's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import rushlight
 from rushlight._decomp import decomposition_table
 from rushlight._interface.base import LazyModule
+from rushlight._interface.sizes import is_unknown, require_between
 from rushlight.library.aten.schemas import find_form
 
 functions: Any = LazyModule("rushlight.library.aten.functions")
@@ -451,6 +453,10 @@ def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
     places = aten.view.default(
         _steps(0, length, {"device": self.device}), [-1 if d == dim else 1 for d in range(self.dim())]
     )
+    if is_unknown(index):  # also from the end
+        require_between(index + length, 0, math.inf)
+        require_between(length - 1 - index, 0, math.inf)
+        index = index % length
     mask = aten.eq.Scalar(places, index if index >= 0 else index + length)
     spread = aten.expand.default(aten.unsqueeze.default(src, dim), list(self.shape))
     return aten.where.self(mask, spread, self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import rushlight
@@ -11,10 +12,11 @@ from rushlight._export.verifier import ATenDialectVerifier
 from rushlight._functorch.functional_graphs import functionalized
 from rushlight._interface.sizes import Undecided, is_symbolic
 from rushlight._subclasses.fake_tensor import FakeTensorMode
-from rushlight.export._assertions import CONDITIONS, assert_bounds, is_bound
+from rushlight.export._assertions import CONDITIONS, assert_bounds, assert_required, is_bound
 from rushlight.export._control import ControlFlowMode
 from rushlight.export._core_rules import ALIASING, batch_norm, composite, default_rules
 from rushlight.export._preserved import leaves_returned, renamed_calls
+from rushlight.export._shapes import ExportShapeEnv
 from rushlight.export._trace import argument_spec
 from rushlight.export._tracing import hoist
 from rushlight.export.decomp_utils import CustomDecompTable
@@ -63,8 +65,6 @@ def decomposed(program: Any, table: Table | None) -> Any:
     for name, inner in module.named_children():
         if isinstance(inner, GraphModule) and _changes_inputs(inner):
             raise NotImplementedError(f"run_decompositions: the graph {name} changes what it is given in place")
-    if program._shape_env is not None:
-        assert_bounds(module.graph, program._shape_env)
     calls = renamed_calls(program, leaves, module.graph, argument_spec)
     hoist(module.graph)
     _describe(module.graph)
@@ -88,7 +88,7 @@ def _new_ranges(program: Any) -> dict[Any, Any]:
     """Bounds of sizes without a value that this graph computes anew."""
     env = program._shape_env
     known = {str(key) for key in program.range_constraints}
-    names = [] if env is None else [n for n in env.unbacked_names if n not in known]
+    names = [] if env is None else [n for n in env.unbacked_names if n not in known and n in env._symbol_names]
     symbols = [env.symbols[env._symbol_names.index(n)] for n in names]
     return {s.node.expr: env.bounds_of(s.terms) for s in symbols}
 
@@ -122,14 +122,20 @@ class _Again(Interpreter):
                 given = self._copied(n.args[0]), *n.args[1:]
                 self.mode.graph.create_node("call_function", n.target, given, {}).meta["val"] = None
         env = self.mode.shape_env
-        before = getattr(env, "by_program", False)
-        if env is not None:
-            env.by_program = n.target in CONDITIONS  # not an operator, which takes unknown sizes to be large
+        if not isinstance(env, ExportShapeEnv):
+            return self._ran(n)
+        before = env.by_program, env.asserting
+        env.by_program = n.target in CONDITIONS  # not an operator, which takes unknown sizes to be large
+        # What a rule requires beyond the program's own conditions, which were copied.
+        checks = n.target is rushlight.ops.aten._assert_scalar.default
+        env.asserting = None if env.by_program or checks else partial(assert_required, self.mode)
         try:
-            made = super().run_node(n)
+            return self._ran(n)
         finally:
-            if env is not None:
-                env.by_program = before
+            env.by_program, env.asserting = before
+
+    def _ran(self, n: Node) -> Any:
+        made = super().run_node(n)
         if is_symbolic(made):
             self.numbers[n] = made
         return made
@@ -225,6 +231,8 @@ def _retraced(
     with rushlight.no_grad(), fake, mode, mode.watching():
         out = again.run(*[values[n] for n in placeholders])
     graph.output(tuple([mode.node_of(v) for v in out]))
+    if mode.shape_env is not None:  # before numbers that nobody uses are left out
+        assert_bounds(graph, mode.shape_env)
     mode.release()
     return GraphModule(root, graph)
 

@@ -151,5 +151,5 @@ class GuardsFn(Module):
 
 _SCOPE: dict[str, Any] = {
     "__builtins__": {}, "min": min, "max": max, "abs": abs, "int": int, "float": float, "round": round, "as_double": as_double,
-    "bits": double_bits, "single": single, "truncated": truncated, "math": math,
+    "bits": double_bits, "single": single, "truncated": truncated, "math": math, "sqrt": math.sqrt,
 }  # fmt: skip

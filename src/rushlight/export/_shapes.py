@@ -57,7 +57,7 @@ class ExportShapeEnv(ShapeEnv):
         """As in the base; see `sign`."""
         if self.asserting is not None and self.is_unknown(difference.terms):
             condition = Undecided(difference, wanted, held)
-            if not is_bound(condition):
+            if self.known_sign(difference, wanted) is not held and not is_bound(condition):
                 self.asserting(condition)  # before it is known: then nothing would be left to check
         super().require(difference, wanted, held)
         if wanted == "==" and held:

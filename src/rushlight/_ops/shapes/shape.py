@@ -23,6 +23,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, FLOAT8, INT64
 from rushlight._types.layout import image_strides, numel, preserved, wrap_dim
+from rushlight._types.shape_env import require_equal
 
 __all__: list[str] = []
 
@@ -57,7 +58,7 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
                 f"Tensors must have same number of dimensions: got {len(first.shape)} and {len(x.shape)}"
             )
         for d, (n, m) in enumerate(zip(first.shape, x.shape, strict=True)):
-            if d != dim and n != m:
+            if d != dim and not require_equal(n, m) and n != m:
                 raise RuntimeError(
                     f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but got size {m} for tensor number {i} in the list."
                 )
@@ -77,11 +78,16 @@ def cat(tensors: Sequence[Any], dim: int) -> Any:
     return _joined("cat", tensors, dim)
 
 
+def _one_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes are equal; sizes without a value are taken to be."""
+    return len(shape) == len(other) and all(require_equal(a, b) or a == b for a, b in zip(shape, other, strict=True))
+
+
 def _stacked(tensors: Sequence[Any], dim: int) -> Any:
     _no_tensors("stack", tensors)
     first = tensors[0]
     for i, x in enumerate(tensors):
-        if x.shape != first.shape:
+        if not _one_shape(x.shape, first.shape):
             raise RuntimeError(
                 f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and {list(x.shape)} at entry {i}"
             )

@@ -10,7 +10,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import LazyModule
 
-__all__ = ["CASTS", "FRONTS"]
+__all__ = ["CASTS", "FRONTS", "resized"]
 
 compiler: Any = LazyModule("rushlight.compiler")
 
@@ -112,13 +112,27 @@ def embedding_bag(
     return "embedding_bag", (*given, padding_idx), {}, lambda made: made[0]
 
 
-def interpolate(
+def unique_consecutive(
+    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> tuple[Any, ...]:
+    def asked(found: Any) -> Any:
+        kept = [found[0], *found[1:2][:return_inverse], *found[2:3][:return_counts]]
+        return tuple(kept) if len(kept) > 1 else kept[0]
+
+    return "unique_consecutive", (input, return_inverse, return_counts, dim), {}, asked
+
+
+def interpolate(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    return resized(*args, **kwargs) if compiler.is_exporting() else ("", ())
+
+
+def resized(
     input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
     recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
     dims = input.dim() - 2
     names = {("nearest", 1): "nearest1d", ("nearest", 2): "nearest2d", ("nearest", 3): "nearest3d", ("linear", 1): "linear1d", ("bilinear", 2): "bilinear2d", ("trilinear", 3): "trilinear3d", ("bicubic", 2): "bicubic2d"}  # fmt: skip
-    if antialias or recompute_scale_factor or (mode, dims) not in names or not compiler.is_exporting():
+    if antialias or recompute_scale_factor or (mode, dims) not in names:
         return "", ()
     sizes = None if size is None else list(size) if isinstance(size, (tuple, list)) else [size] * dims
     many = isinstance(scale_factor, (tuple, list))
@@ -263,6 +277,7 @@ CASTS = {
 FRONTS: dict[str, Front] = {
     "dropout": dropout, "cross_entropy": cross_entropy, "batch_norm": batch_norm, "instance_norm": instance_norm, "embedding": embedding,
     "embedding_bag": embedding_bag, "elu": elu, "layer_norm": layer_norm, "group_norm": group_norm, "nll_loss": nll_loss, "split": split, "einsum": einsum, "norm": norm, "interpolate": interpolate,
+    "unique_consecutive": unique_consecutive,
     **{f"max_pool{n}d": _pool(n) for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": _adaptive_max_pool(n) for n in (1, 2, 3)},
     "to": to, "cpu": cpu, **{name: _cast(word) for name, word in CASTS.items()},

@@ -133,7 +133,12 @@ class UnbackedSizes(shape_env.ShapeEnv):
         if abs(const) >= _NEVER or len({a for atoms, _ in rest for a in atoms}) == 1 < len(rest):
             value = sum(c * math.prod([self.values[a] for a in atoms]) for atoms, c in terms)
             return value == 0 if wanted == "==" else value < 0 if wanted == "<" else value <= 0
-        grows = all(c > 0 and all(a in self._unknown or self._bounds[a][0] >= 0 for a in atoms) for atoms, c in rest)
+        least, most = self.known_bounds(rest)
+        if most <= 0:  # less a size
+            return wanted != "==" and not flip
+        grows = least >= 0 or all(
+            c > 0 and all(a in self._unknown or self._bounds[a][0] >= 0 for a in atoms) for atoms, c in rest
+        )
         return (wanted != "==" and flip) if grows else None
 
     def require(self, difference: Integer, wanted: str, held: bool) -> None:

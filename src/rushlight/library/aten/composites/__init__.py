@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight
-from rushlight._interface.tensors import STATE
+from rushlight._interface.sizes import is_unknown, require_between, require_equal
+from rushlight._interface.tensors import STATE, view_strides
 from rushlight.library.aten.derivatives import sum_to
 from rushlight.library.aten.fronts import CASTS
 from rushlight.library.aten.handlers import handles
@@ -143,6 +144,8 @@ def viewable(x: Any, shape: Sequence[int]) -> bool:
     sizes, strides = list(x.shape), list(x.stride())
     if not x.numel():
         return True
+    if any(map(is_unknown, shape)):
+        return view_strides(sizes, strides, shape) is not None
     old = [(n, s) for n, s in zip(sizes, strides, strict=True) if n != 1]
     at, left = 0, [n for n in shape if n != 1]
     while at < len(old):
@@ -164,10 +167,11 @@ def full_shape(x: Any, shape: Sequence[int]) -> list[int]:
     shape = list(shape)
     if -1 in shape:
         known = math.prod(s for s in shape if s != -1)
-        if not known or x.numel() % known:
+        left = x.numel() // known if known else -1
+        if not require_equal(left * known, x.numel()) and (not known or x.numel() % known):
             raise RuntimeError(f"shape '{shape}' is invalid for input of size {x.numel()}")
-        shape[shape.index(-1)] = x.numel() // known
-    if math.prod(shape) != x.numel():
+        shape[shape.index(-1)] = left
+    elif not require_equal(math.prod(shape), x.numel()) and math.prod(shape) != x.numel():
         raise RuntimeError(f"shape '{shape}' is invalid for input of size {x.numel()}")
     return shape
 
@@ -271,7 +275,16 @@ def swapaxes(input: Any, a: int, b: int) -> Any:
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     if isinstance(start, Tensor):
         start = aten("_local_scalar_dense")(start)
-    start = start + input.shape[dim] if start < 0 else start
+    size = input.shape[dim]
+    if is_unknown(start) and not (type(size) is int and size == 0):
+        require_between(size + start, 0, math.inf)
+        require_between(size - start, 0, math.inf)
+        start = start % size  # also from the end; the end itself has no elements
+    elif start < 0:
+        start = start + size
+    if is_unknown(start) or is_unknown(length):
+        require_between(length, 0, math.inf)
+        require_between(size - start - length, 0, math.inf)
     return aten("slice.Tensor")(input, dim, start, start + length)
 
 
