@@ -2,8 +2,8 @@
 
     python tools/package_mutations.py --count 20000 --seed 0
 
-Every file is loaded by this process, which tries whatever the loader lets through.  Bytes change in the header, the index and the library; with `--repair`
-the digests are made right again after the index was changed, as somebody who means harm would do.
+Every file is loaded by this process, which tries whatever the loader lets through.  Bytes change in the header, the index and the library; in
+some files the digests are made right again after the index was changed, as somebody who means harm would do.
 """
 
 from __future__ import annotations
