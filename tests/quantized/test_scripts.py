@@ -87,6 +87,87 @@ def test_a_quantized_model_in_a_script_gives_its_numbers(make):
         assert torch.equal(each(X), expected)
 
 
+@pytest.mark.parametrize("make", [by_layers, by_graph, dynamic, with_sums])
+def test_a_trace_of_a_quantized_model_has_its_operators(make):
+    torch.manual_seed(0)
+    model = make()
+    expected = model(X)
+    traced = torch.jit.trace(model, X)
+    kinds = {n.kind().partition("::")[0] for n in traced.inlined_graph.nodes() if "Constant" not in n.kind()}
+    assert "quantized" in kinds and kinds <= {"quantized", "aten", "prim"}
+    frozen = torch.jit.freeze(traced.eval())
+    for each in (traced, frozen, *(torch.jit.load(archived(s)) for s in (traced, frozen))):
+        assert torch.equal(each(X), expected)
+
+
+class Functions(torch.nn.Module):
+    def forward(self, x):
+        q = torch.quantize_per_tensor(x, 0.05, 128, torch.quint8)
+        q = torch.nn.functional.max_pool2d(torch.relu(q), 2).clamp(0.1, 1.0)
+        q = torch.nn.functional.interpolate(torch.cat([q, q], 1), scale_factor=2.0)
+        each = torch.quantize_per_channel(x, torch.ones(3) * 0.1, torch.tensor([0, 1, 2]), 1, torch.qint8)
+        return q.flatten(1).dequantize(), each.dequantize()
+
+
+def test_a_trace_of_functions_of_quantized_tensors_follows_other_numbers():
+    traced = torch.jit.load(archived(torch.jit.trace(Functions(), X)))
+    for x in (X, X.flip(0) * 0.5):
+        assert all(torch.equal(a, b) for a, b in zip(traced(x), Functions()(x), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (torch.nn.ELU(0.5), (2, 3)), (torch.nn.LeakyReLU(0.2), (2, 3)), (torch.nn.LayerNorm(6), (2, 6)),
+        (torch.nn.GroupNorm(2, 4), (2, 4, 3)), (torch.nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)),
+    ],
+)  # fmt: skip
+def test_layers_of_one_operator_are_saved(layer, shape):
+    model = quantization.QuantWrapper(torch.nn.Sequential(layer)).eval()
+    model.qconfig = quantization.get_default_qconfig("qnnpack")
+    x = torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
+    watched = quantization.prepare(model)
+    watched(x)
+    model = quantization.convert(watched)
+    for form in (torch.jit.script(model), torch.jit.trace(model, x)):
+        assert torch.equal(torch.jit.load(archived(form))(x), model(x))
+
+
+def test_rows_of_a_quantized_weight_are_saved():
+    layer = torch.ao.nn.quantized.Embedding.from_float(embedding())
+    places = torch.tensor([1, 3])
+    for form in (torch.jit.script(layer), torch.jit.trace(layer, places)):
+        assert torch.equal(torch.jit.load(archived(form))(places), layer(places))
+
+
+def embedding() -> torch.nn.Module:
+    made = torch.nn.Embedding(10, 8)
+    made.qconfig = quantization.float_qparams_weight_only_qconfig
+    return made
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_archives_of_quantized_layers_go_both_ways(how):
+    oracle = pytest.importorskip("torch")
+    x = oracle.linspace(-2, 2, 18).reshape(3, 6)
+    theirs = oracle.ao.quantization.QuantWrapper(oracle.nn.Sequential(oracle.nn.Linear(6, 5), oracle.nn.ELU())).eval()
+    theirs.qconfig = oracle.ao.quantization.get_default_qconfig("fbgemm")
+    watched = oracle.ao.quantization.prepare(theirs)
+    watched(x)
+    theirs = oracle.ao.quantization.convert(watched)
+    made = oracle.jit.script(theirs) if how == "script" else oracle.jit.trace(theirs, x)
+    for form in (made, oracle.jit.freeze(made)):  # a frozen one has its packed weights among its constants
+        file = io.BytesIO()
+        oracle.jit.save(form, file)
+        file.seek(0)
+        ours = torch.jit.load(file)
+        assert torch.equal(ours(torch.from_numpy(x.numpy())), torch.from_numpy(theirs(x).numpy()))
+        back = oracle.jit.load(archived(ours))
+        assert oracle.equal(back(x), theirs(x))
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize("make", [by_layers, by_graph])
 def test_pytorch_reads_archives_of_quantized_models(make):
@@ -99,9 +180,10 @@ def test_pytorch_reads_archives_of_quantized_models(make):
 
 
 def test_a_layer_that_stays_python_is_named_when_saved():
-    scripted = torch.jit.script(torch.ao.nn.quantized.Embedding(10, 8))
-    with pytest.raises(NotImplementedError, match="no quantized layers into TorchScript archives"):
-        torch.jit.save(scripted, io.BytesIO())
+    scripted = torch.jit.script(torch.ao.nn.quantized.EmbeddingBag(10, 8))
+    for form in (scripted, torch.jit.freeze(scripted.eval())):
+        with pytest.raises(NotImplementedError, match="no quantized layers into TorchScript archives"):
+            torch.jit.save(form, io.BytesIO())
 
 
 def test_damaged_packed_weights_are_refused():

@@ -46,6 +46,8 @@ def freeze(module: Any, preserved: Any, numerics: bool, interfaces: bool = True)
             read.add((id(owner), last))
             read.update((id(m), n) for m in _modules_below(owner._modules.get(last)) for n in m._type.attributes)
     methods = [n for n in ("forward", *kept) if kind.find_method(n) is not None]
+    if not methods and "_python" in module.__dict__:  # a layer that stays an object of Python: nothing to freeze
+        return module
     return _Freezer(module, methods, attributes, read, numerics, interfaces).run()
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from rushlight._interface.dispatch import HOOKS
+from rushlight._interface.tensors import FUNCTION_MODE, STATE
 from rushlight.ao.operators import arithmetic, layers
 
-__all__ = ["QuantizedNamespace", "QuantizedOperator"]
+__all__ = ["QuantizedNamespace", "QuantizedOperator", "operators"]
 
 
 class QuantizedOperator:
@@ -20,6 +22,10 @@ class QuantizedOperator:
         self.__doc__, self._function = function.__doc__, function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if STATE.function_modes and STATE.word & FUNCTION_MODE:
+            handled, made = HOOKS.override(self, args, kwargs)
+            if handled:
+                return made
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -69,3 +75,6 @@ class QuantizedNamespace(ModuleType):
             for n, f in p.__dict__.items()
             if callable(f) and n[0] != "_" and f.__module__ == p.__name__
         )
+
+
+operators: Any = QuantizedNamespace.instance()  # as layers call them: modes are asked

@@ -9,6 +9,7 @@ import rushlight
 from rushlight._awaits import _Await
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.types import Type
+from rushlight.jit.serialization.packed import packed_type
 
 __all__ = ["NoType", "type_of"]
 
@@ -51,6 +52,9 @@ def type_of(value: Any, classes: Any = None) -> Type:
         return T.future_of(T.ANY)
     if isinstance(value, _Await):
         return T.await_of(T.ANY)
+    packed = packed_type(value)
+    if packed is not None:
+        return packed
     raise NoType(
         f"Only tensors, numbers, strings, devices and (possibly nested) tuples, lists and dicts of them have types, not {type(value).__name__}"
     )

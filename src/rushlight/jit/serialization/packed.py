@@ -12,7 +12,7 @@ from rushlight._interface.base import LazyModule
 from rushlight.jit.ir import types as T
 from rushlight.jit.ir.types import Type
 
-__all__ = ["packed_object", "packed_state"]
+__all__ = ["packed_object", "packed_state", "packed_type"]
 
 recurrent, packed = (
     LazyModule("rushlight.ao.nn.quantized.dynamic.recurrent"),
@@ -84,6 +84,14 @@ def _made_conv(weight: Any, bias: Any, geometry: tuple[Any, ...], groups: int, t
     if bias is not None and bias.shape[0] != weight.shape[1 if transposed else 0] * (groups if transposed else 1):
         raise ValueError("a bias has a number for each channel")
     return packed.ConvPackedParams(weight, bias, stride, padding, dilation, groups, outer, transposed)
+
+
+def packed_type(value: Any) -> Type | None:
+    """The type of packed weights; None for anything else."""
+    if isinstance(value, (int, float, str, tuple, list, dict, rushlight.Tensor)) or value is None:
+        return None
+    found = packed_state(value)
+    return None if found is None else T.PACKED[found[0]]
 
 
 def packed_state(value: Any) -> tuple[str, Any, Type] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import rushlight
 from rushlight.jit.frontend.errors import own_place
 from rushlight.jit.ir import types as T
 from rushlight.jit.modules import RecursiveScriptModule, wrap_module
@@ -52,6 +53,19 @@ def _conv(layer: Any) -> dict[str, Any] | None:
     if layer.padding_mode != "zeros":  # the layer pads first
         return None
     return {**_scaled(layer), "_packed_params": layer._packed_params}
+
+
+def _normalized(layer: Any) -> dict[str, Any]:
+    numbers = {name: getattr(layer, name) for name in ("weight", "bias", "eps", "num_groups") if hasattr(layer, name)}
+    return {**_scaled(layer), **numbers, "normalized_shape": list(getattr(layer, "normalized_shape", ()))}
+
+
+def _activation(layer: Any) -> dict[str, Any]:
+    return {**_scaled(layer), **{name: getattr(layer, name) for name in layer._settings}}
+
+
+def _embedding(layer: Any) -> dict[str, Any] | None:
+    return {"_packed_params": layer._packed_params._packed_weight} if layer.dtype is rushlight.quint8 else None
 
 
 def _stub(layer: Any) -> dict[str, Any] | None:
@@ -109,6 +123,32 @@ def _forms() -> dict[str, _Form]:
             "quantized.modules.functional_modules", _OUTPUT, _ARITHMETIC, _functional
         ),
     }  # fmt: skip
+    rows = {"_packed_params": weights.format("Embedding")}
+    found["quantized.embedding.Embedding"] = _Form(
+        "quantized.modules.embedding_ops", rows,
+        {"forward": ("indices: Tensor", "ops.quantized.embedding_byte(self._packed_params, indices, False)")}, _embedding,
+    )  # fmt: skip
+    for name, more in (("ELU", {"alpha": "float"}), ("LeakyReLU", {"negative_slope": "float", "inplace": "bool"})):
+        given = (
+            "self.scale, self.zero_point, self.alpha"
+            if name == "ELU"
+            else "self.negative_slope, self.inplace, self.scale, self.zero_point"
+        )
+        found[f"quantized.activation.{name}"] = _Form(
+            "quantized.modules.activation", {**_OUTPUT, **more},
+            {"forward": ("input: Tensor", f"ops.quantized.{'elu' if name == 'ELU' else 'leaky_relu'}(input, {given})")}, _activation,
+        )  # fmt: skip
+    affine = {**_OUTPUT, "weight": "Optional[Tensor]", "bias": "Optional[Tensor]", "eps": "float"}
+    last = "self.weight, self.bias, self.eps, self.scale, self.zero_point"
+    for name, operator, more, first in (
+        ("LayerNorm", "layer_norm", {"normalized_shape": "List[int]"}, "self.normalized_shape, "),
+        ("GroupNorm", "group_norm", {"num_groups": "int"}, "self.num_groups, "),
+        *((f"InstanceNorm{n}d", "instance_norm", {}, "") for n in (1, 2, 3)),
+    ):
+        body = f"ops.quantized.{operator}(input, {first}{last})"
+        found[f"quantized.normalization.{name}"] = _Form(
+            "quantized.modules.normalization", {**affine, **more}, {"forward": ("input: Tensor", body)}, _normalized
+        )
     packed = {"_packed_params": weights.format("Linear")}
     for name, operator in (
         ("quantized.dynamic.layers.Linear", ""),

@@ -85,7 +85,7 @@ def module_of(archive: Any, where: str, map_location: Any = None, extra_files: d
     ).load()
     if not isinstance(constants, tuple):
         raise RuntimeError(f"{where}: the constants are no tuple; the file is damaged")
-    unit.constants.extend(constants)
+    unit.constants.extend(_converted(constants, {}))
     raw = ModelUnpickler(archive.read("data.pkl"), storages.persistent_load, unit.find).load()
     if not isinstance(raw, RawObject) or not raw.kind.is_module:
         raise RuntimeError(f"{where}: the archive does not hold a module")

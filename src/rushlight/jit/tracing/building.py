@@ -16,6 +16,7 @@ from rushlight.jit.ir.schemas import Argument, Schema, variants
 from rushlight.jit.ir.types import Type
 from rushlight.jit.modules import RecursiveScriptModule, is_compiled, wrap_module
 from rushlight.jit.runtime.constants import number_of
+from rushlight.jit.serialization.packed import packed_type
 from rushlight.jit.tracing.recording import Attribute, Call, Recorder, Ref, Step, shaped_type
 
 __all__ = ["Builder"]
@@ -51,8 +52,9 @@ class Builder:
                     kind.attributes[name] = T.TENSOR
                     names.add(name)
         for name, value in module.__dict__.items():
-            if isinstance(value, rushlight.Tensor):
-                kind.attributes[name] = T.TENSOR
+            held = T.TENSOR if isinstance(value, rushlight.Tensor) else packed_type(value)
+            if held is not None:
+                kind.attributes[name] = held
         kind.attributes["training"] = T.BOOL
         kind.attributes["_is_full_backward_hook"] = T.optional(T.BOOL)
         for name, child in module._modules.items():
@@ -77,7 +79,7 @@ class Builder:
         made.__dict__["_non_persistent_buffers_set"] = set(module._non_persistent_buffers_set)
         made.training = module.training
         for name, value in module.__dict__.items():
-            if isinstance(value, rushlight.Tensor):
+            if isinstance(value, rushlight.Tensor) or packed_type(value) is not None:
                 made.__dict__[name] = value
         for name, child in module._modules.items():
             if child is not None:
@@ -334,7 +336,8 @@ class _Body:
                 f"the parameter {held.name} of a module of class {type(held.module).__name__} is used by a module that does not hold it: it cannot be traced"
             )
         place = self._module_value(graph, held.module, owner, call.module)
-        value = graph.op("prim::GetAttr", [place], T.TENSOR, name=held.name)
+        kind: Any = place.type
+        value = graph.op("prim::GetAttr", [place], kind.attributes.get(held.name, T.TENSOR), name=held.name)
         value.set_name(held.name)
         return value
 

@@ -11,7 +11,9 @@ import rushlight
 from rushlight.jit.errors import TracerWarning
 from rushlight.jit.ir.types import ShapedType
 from rushlight.jit.runtime.constants import TENSOR_WORDS
+from rushlight.jit.serialization.packed import packed_type
 from rushlight.jit.tracing.forms import recorded_form, without_whole_slices
+from rushlight.jit.tracing.quantized import as_operator, meets_quantized
 from rushlight.library.aten.calls import bound
 from rushlight.nn.modules import hooks
 from rushlight.overrides import TorchFunctionMode
@@ -97,9 +99,30 @@ class TracedInt(int):
     def _as_number(self, operation: Any, word: str, *other: Any) -> Any:
         if other and isinstance(other[0], rushlight.Tensor):
             return NotImplemented
-        if not self.recorder.paused and sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] != "rushlight":
+        if not self.recorder.paused and not _is_own(sys._getframe(2)):
             warnings.warn(_CONSTANT.format(word), TracerWarning, stacklevel=3)
         return operation(int(self), *other)
+
+
+def _is_own(frame: Any) -> bool:
+    """Whether code of the package runs in a frame."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "rushlight"
+
+
+_BELOW = (
+    "rushlight._",
+    "rushlight.overrides",
+    "rushlight.jit.",
+    "rushlight.utils.",
+)  # what brings a call to the record
+
+
+def _asked_by_layer() -> bool:
+    """Whether a layer of the package reads a number on its way, which is no concern of the program."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_BELOW):
+        frame = frame.f_back
+    return frame is not None and _is_own(frame)
 
 
 class Step:
@@ -168,7 +191,7 @@ class Recorder:
                 self.modules.add(id(inner))
                 for table in (inner._parameters, inner._buffers, inner.__dict__):
                     for name, value in table.items():
-                        if isinstance(value, rushlight.Tensor):
+                        if isinstance(value, rushlight.Tensor) or packed_type(value) is not None:
                             self._attributes.setdefault(id(value), Attribute(inner, name))
 
     # ***** entering *****
@@ -288,7 +311,7 @@ class Recorder:
             return Ref(value.number)
         if isinstance(value, (list, tuple)):
             return [self.ref(v) for v in value]
-        return value
+        return value if packed_type(value) is None else self._attributes.get(id(value), value)
 
     def computed(self, kind: str, arguments: Sequence[Any], value: int) -> Any:
         """A number that was computed of others."""
@@ -338,6 +361,22 @@ class Recorder:
         else:
             step.outputs = [self.note(r) for r in (result if many else (result,))]
         self.add(step)
+
+    def quantized(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run a function of quantized tensors as one operator."""
+        schema, values, finish = as_operator(function, args, kwargs)
+        self.paused += 1
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self.paused -= 1
+        step = Step(schema.name, schema.overload_name, [self.ref(v) for v in values], [])
+        if finish is None and isinstance(result, tuple) and len(schema.returns) > 1:
+            step.outputs = [self.note(r) for r in result]
+        else:
+            step.outputs = [self.note(list(result) if isinstance(result, (tuple, list)) else result)]
+        self.add(step)
+        return result
 
     def call_function(self, function: Any, values: Sequence[Any], module: Any = None) -> Any:
         """A compiled function, or a compiled module's method, that is called by the traced one: it keeps its graph."""
@@ -459,6 +498,8 @@ class _Functions(TorchFunctionMode):
             found = without_whole_slices(args[0], args[1])
             if found is not None:
                 args = (*found, *args[2:])
-        if name in _LEAVES:
+        if meets_quantized(func, args, kwargs):
+            return recorder.quantized(func, args, kwargs)
+        if name in _LEAVES and not _asked_by_layer():
             warnings.warn(_CONSTANT.format(_LEAVES[name]), TracerWarning, stacklevel=3)
         return func(*args, **kwargs)

@@ -102,12 +102,7 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
         handled, made = cast_first(name, function, args, kwargs)
         if handled:
             return True, made
-    row = getattr(function, "operator", None)
-    if row is not None and args and type(args[-1]) is bool and len(args) == len(row.schema.arguments) + 1:
-        kwargs, args = {**kwargs, "inplace": args[-1]}, args[:-1]  # the one argument that schemas do not have
-    if "inplace" in kwargs:
-        kwargs = dict(kwargs)
-        name = f"{name}_" if kwargs.pop("inplace") else name
+    name, args, kwargs = in_place(name, function, args, kwargs)
     if name in FACTORIES:
         kwargs = {"device": rushlight.get_default_device(), "pin_memory": False} | {
             k: v for k, v in kwargs.items() if v is not None
@@ -152,6 +147,17 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[b
     if getattr(function, "operator", None) is None:
         return False, None
     return True, functions.opaque(function, args, kwargs)
+
+
+def in_place(name: str, function: Any, args: Sequence[Any], kwargs: Any) -> tuple[str, Sequence[Any], Any]:
+    """A call without `inplace`, the one argument that schemas do not have."""
+    row = getattr(function, "operator", None)
+    if row is not None and args and type(args[-1]) is bool and len(args) == len(row.schema.arguments) + 1:
+        kwargs, args = {**kwargs, "inplace": args[-1]}, args[:-1]
+    if "inplace" in kwargs:
+        kwargs = dict(kwargs)
+        name = f"{name}_" if kwargs.pop("inplace") else name
+    return name, args, kwargs
 
 
 def finish(function: Any, made: Any) -> Any:

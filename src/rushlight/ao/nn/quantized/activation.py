@@ -8,7 +8,7 @@ import rushlight as torch
 from rushlight import nn
 from rushlight.ao.nn.quantizable.modules import MultiheadAttention as _Quantizable
 from rushlight.ao.nn.quantized.sources import Quantized, output_parameters
-from rushlight.ao.operators import arithmetic as ops
+from rushlight.ao.operators.namespace import operators as ops
 
 __all__ = ["ELU", "Hardswish", "LeakyReLU", "MultiheadAttention", "PReLU", "ReLU6", "Sigmoid", "Softmax"]
 

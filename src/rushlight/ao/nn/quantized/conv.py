@@ -6,8 +6,10 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.tensors import STATE
 from rushlight.ao.nn import intrinsic as nni
 from rushlight.ao.nn.quantized.sources import Quantized, output_parameters, quantized_weight, weight_observer
+from rushlight.ao.operators.namespace import operators as ops
 from rushlight.ao.operators.packed import ConvPackedParams
 from rushlight.nn import functional
 from rushlight.nn.utils.fusion import fuse_conv_bn_weights
@@ -24,7 +26,13 @@ class _ConvNd(Quantized):
 
     _DIMS, _NAME, _RELU, _TRANSPOSED = 2, "QuantizedConv2d", False, False
     _FLOAT_MODULE: Any = nn.Conv2d
+    _OPERATOR = "conv2d"
     _packed_params: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        kind = "conv_transpose" if cls._TRANSPOSED else "conv"
+        cls._OPERATOR = f"{kind}{cls._DIMS}d{'_relu' if cls._RELU else ''}"
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
@@ -80,7 +88,10 @@ class _ConvNd(Quantized):
             raise ValueError(
                 f"Input shape must be `(N, C, {', '.join('DHW'[3 - self._DIMS :])})`!".replace("(N, C, W)", "(N, C, L)")
             )
-        return self._packed_params.apply(self._surrounded(input), self.scale, self.zero_point, self._RELU)
+        if not STATE.function_modes:
+            return self._packed_params.apply(self._surrounded(input), self.scale, self.zero_point, self._RELU)
+        run = getattr(ops, self._OPERATOR)
+        return run(self._surrounded(input), self._packed_params, self.scale, self.zero_point)
 
     def _surrounded(self, input: Any) -> Any:
         """The input, with a border where it is not zeros."""

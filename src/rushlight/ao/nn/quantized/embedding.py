@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
-from rushlight.ao.operators import layers as ops
+from rushlight.ao.operators.namespace import operators as ops
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingPackedParams"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import rushlight as torch
 from rushlight import nn
 from rushlight.ao.nn.quantized.sources import Quantized, output_parameters
-from rushlight.ao.operators import arithmetic as ops
+from rushlight.ao.operators.namespace import operators as ops
 
 __all__ = ["FXFloatFunctional", "FloatFunctional", "QFunctional"]
 

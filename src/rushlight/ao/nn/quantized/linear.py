@@ -6,9 +6,11 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.tensors import STATE
 from rushlight.ao.nn import intrinsic as nni
 from rushlight.ao.nn.intrinsic import qat as nniqat
 from rushlight.ao.nn.quantized.sources import Quantized, output_parameters, quantized_weight, weight_observer
+from rushlight.ao.operators.namespace import operators as ops
 from rushlight.nn.utils.fusion import fuse_linear_bn_weights
 
 __all__ = ["Linear", "LinearPackedParams"]
@@ -106,7 +108,10 @@ class Linear(Quantized):
 
     def forward(self, x: Any) -> Any:
         """The layer of quantized numbers [..., K]."""
-        return self._packed_params._packed_params.apply(x, self.scale, self.zero_point, self._RELU)
+        if not STATE.function_modes:
+            return self._packed_params._packed_params.apply(x, self.scale, self.zero_point, self._RELU)
+        run = ops.linear_relu if self._RELU else ops.linear
+        return run(x, self._packed_params._packed_params, self.scale, self.zero_point)
 
     def _weight_bias(self) -> Any:
         return self._packed_params._weight_bias()

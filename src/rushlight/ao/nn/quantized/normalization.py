@@ -7,7 +7,7 @@ from typing import Any
 import rushlight as torch
 from rushlight import nn
 from rushlight.ao.nn.quantized.sources import output_parameters
-from rushlight.ao.operators import arithmetic as ops
+from rushlight.ao.operators.namespace import operators as ops
 
 __all__ = ["BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm"]
 

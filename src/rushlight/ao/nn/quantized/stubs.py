@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.tensors import STATE
 from rushlight.ao.operators.packed import HOLDERS, requantize
 
 __all__ = ["DeQuantize", "Dropout", "MaxPool2d", "Quantize"]
@@ -32,7 +33,7 @@ class Quantize(nn.Module):
     def forward(self, X: Any) -> Any:
         """The integers."""
         scale, zero = float(self.scale), int(self.zero_point)
-        if X.dtype is torch.float32 and str(self.dtype).rpartition(".")[2] in HOLDERS:
+        if X.dtype is torch.float32 and not STATE.function_modes and str(self.dtype).rpartition(".")[2] in HOLDERS:
             return requantize(X, scale, zero, self.dtype)
         return torch.quantize_per_tensor(X, scale, zero, self.dtype)
 

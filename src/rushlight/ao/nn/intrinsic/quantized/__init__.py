@@ -8,7 +8,7 @@ from rushlight import qint8
 from rushlight._interface.base import lazy_files
 from rushlight.ao.nn import intrinsic as nni
 from rushlight.ao.nn import quantized as nnq
-from rushlight.ao.operators import layers as ops
+from rushlight.ao.operators.namespace import operators as ops
 
 __all__ = [
     "BNReLU2d", "BNReLU3d", "ConvAdd2d", "ConvAddReLU2d", "ConvReLU1d", "ConvReLU2d", "ConvReLU3d", "LinearLeakyReLU", "LinearReLU",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight as torch
+from rushlight._interface.tensors import STATE
 from rushlight.ao.nn import intrinsic as nni
 from rushlight.ao.nn import quantized as nnq
 from rushlight.ao.nn.quantized.sources import quantized_weight
+from rushlight.ao.operators.namespace import operators as ops
 
 __all__: list[str] = []
 
@@ -47,8 +49,14 @@ class Linear(nnq.Linear):
     def forward(self, x: Any) -> Any:
         """The layer of floats [..., K]."""
         version_takes_range = self.version is None or self.version < 4
-        y = self._packed_params._packed_params.apply_dynamic(x, not version_takes_range, self._RELU)
-        return y.to(x.dtype)
+        packed = self._packed_params._packed_params
+        if not STATE.function_modes:
+            return packed.apply_dynamic(x, not version_takes_range, self._RELU).to(x.dtype)
+        if self._packed_params.dtype is torch.float16:
+            run = ops.linear_relu_dynamic_fp16 if self._RELU else ops.linear_dynamic_fp16
+            return run(x, packed).to(x.dtype)
+        run = ops.linear_relu_dynamic if self._RELU else ops.linear_dynamic
+        return run(x, packed, not version_takes_range).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Sizes and dtype."""
@@ -85,7 +93,8 @@ class _Dynamic:
         """The convolution of floats [N, C, *S]."""
         if input.dim() != self._DIMS + 2:  # type: ignore[attr-defined]
             raise ValueError(f"Input shape must have {self._DIMS + 2} dims")  # type: ignore[attr-defined]
-        return self._packed_params.apply_dynamic(self._surrounded(input), reduce_range)  # type: ignore[attr-defined]
+        run = getattr(ops, f"{self._OPERATOR}_dynamic")  # type: ignore[attr-defined]
+        return run(self._surrounded(input), self._packed_params, reduce_range)  # type: ignore[attr-defined]
 
     def _get_name(self) -> str:
         return f"DynamicQuantized{type(self).__name__}"

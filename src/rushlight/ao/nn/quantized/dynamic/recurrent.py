@@ -8,7 +8,8 @@ from typing import Any
 import rushlight as torch
 from rushlight import nn
 from rushlight.ao.nn.quantized.dynamic.layers import dynamic_weight
-from rushlight.ao.operators import layers as ops
+from rushlight.ao.operators import layers as cells
+from rushlight.ao.operators.namespace import operators as ops
 from rushlight.nn.utils.rnn import PackedSequence
 
 __all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "RNNCell"]
@@ -338,7 +339,7 @@ class LSTM(RNNBase):
         super().__init__("LSTM", *args, **kwargs)
 
     def _step(self, ih: Any, hidden: Any, cell: Any) -> Any:
-        return ops.lstm_step(ih + cell.hh.apply_dynamic(hidden[0], cell.reduce_range), hidden[1])
+        return cells.lstm_step(ih + cell.hh.apply_dynamic(hidden[0], cell.reduce_range), hidden[1])
 
 
 class GRU(RNNBase):
@@ -350,7 +351,7 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **kwargs)
 
     def _step(self, ih: Any, hidden: Any, cell: Any) -> Any:
-        return ops.gru_step(ih, cell.hh.apply_dynamic(hidden, cell.reduce_range), hidden)
+        return cells.gru_step(ih, cell.hh.apply_dynamic(hidden, cell.reduce_range), hidden)
 
 
 # ***** cells *****
