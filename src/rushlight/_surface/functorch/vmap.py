@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
@@ -53,10 +53,10 @@ def vmap(
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            dims, leaves, structure, size = _inputs(func, in_dims, args)
-            if chunk_size is None or chunk_size >= size:
-                return _run(func, dims, leaves, structure, size, out_dims, randomness, kwargs)
-            return _run_chunks(func, dims, leaves, structure, size, out_dims, randomness, kwargs, chunk_size)
+            batch, call = _inputs(func, in_dims, args), _Call(func, kwargs, out_dims, randomness)
+            if chunk_size is None or chunk_size >= batch.size:
+                return call.run(batch)
+            return call.run_chunks(batch, chunk_size)
         except BaseException as error:
             shorten(error)
             raise
@@ -64,8 +64,60 @@ def vmap(
     return wrapped
 
 
-def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], Any, int]:
-    """(a dim for each leaf, the leaves, their structure, the size of the batch)."""
+class _Batch(NamedTuple):
+    """Arguments of a call: the leaves of `structure`, and where the items of each lie (None: all share it)."""
+
+    leaves: list[Any]
+    dims: list[int | None]
+    structure: Any
+    size: int  # number of items
+
+    def part(self, start: int, length: int) -> _Batch:
+        """`length` items from `start` on."""
+        pairs = zip(self.leaves, self.dims, strict=True)
+        leaves = [leaf if dim is None else leaf.narrow(dim, start, length) for leaf, dim in pairs]
+        return self._replace(leaves=leaves, size=length)
+
+
+class _Call(NamedTuple):
+    """A function that is called once for a whole batch."""
+
+    func: Callable[..., Any]
+    kwargs: dict[str, Any]
+    out_dims: Any
+    randomness: str
+
+    def run(self, batch: _Batch, uniform: bool = False) -> Any:
+        """The results for all items; `uniform`: what is not batched is the same for every item."""
+        with Level("vmap", batch.size, self.randomness, uniform) as level:
+            pairs = list(zip(batch.leaves, batch.dims, strict=True))
+            moved = [leaf.movedim(dim, 0) if dim else leaf for leaf, dim in pairs]
+            given = [
+                leaf if dim is None else batched(leaf, level.number)
+                for leaf, dim in zip(moved, batch.dims, strict=True)
+            ]
+            made = self.func(*tree_unflatten(given, batch.structure), **self.kwargs)
+        return _outputs(self.func, made, self.out_dims, level.number, batch.size)
+
+    def run_chunks(self, batch: _Batch, chunk: int) -> Any:
+        """The results for `chunk` items at a time, joined along the dims where the batch stands in them."""
+        state = default_generator.get_state() if self.randomness == "same" else None
+        rows, shape = [], None
+        for start in range(0, batch.size, chunk):
+            if state is not None:
+                default_generator.set_state(state)
+            flat, shape = tree_flatten(self.run(batch.part(start, min(chunk, batch.size - start))))
+            rows.append(flat)
+        places = prefix(self.out_dims, tree_unflatten(rows[0], shape)) or [0] * len(rows[0])
+        joined = [
+            column[0] if dim is None else T["cat"](list(column), dim)
+            for column, dim in zip(zip(*rows, strict=True), places, strict=True)
+        ]
+        return tree_unflatten(joined, shape)
+
+
+def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> _Batch:
+    """The arguments as a batch."""
     where = f"vmap({name_of(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
@@ -92,7 +144,7 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[list[Any], 
         raise ValueError(
             f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension"
         )
-    return dims, leaves, structure, sizes[0]
+    return _Batch(leaves, dims, structure, sizes[0])
 
 
 def _checked_dim(where: str, leaf: Any, dim: Any) -> int | None:
@@ -115,33 +167,14 @@ def _checked_dim(where: str, leaf: Any, dim: Any) -> int | None:
     return dim % leaf.ndim
 
 
-def _run(
-    func: Any,
-    dims: list[Any],
-    leaves: list[Any],
-    structure: Any,
-    size: int,
-    out_dims: Any,
-    randomness: str,
-    kwargs: dict[str, Any],
-    uniform: bool = False,
-) -> Any:
-    with Level("vmap", size, randomness, uniform) as level:
-        moved = [leaf.movedim(dim, 0) if dim else leaf for leaf, dim in zip(leaves, dims, strict=True)]
-        given = [leaf if dim is None else batched(leaf, level.number) for leaf, dim in zip(moved, dims, strict=True)]
-        made = func(*tree_unflatten(given, structure), **kwargs)
-    return _outputs(func, made, out_dims, level.number, size)
-
-
 def over_tangents(push: Callable[..., Any], tangents: Sequence[Tensor], randomness: str) -> Any:
     """`vmap` over tangents alone: all else that `push` sees is the same for every item, unless it draws other numbers
     for each.
     """
     size = tangents[0].shape[0]
     uniform = size > 0 and randomness != "different"
-    return _run(
-        push, [0] * len(tangents), list(tangents), tree_flatten(tuple(tangents))[1], size, 0, randomness, {}, uniform
-    )
+    batch = _Batch(list(tangents), [0] * len(tangents), tree_flatten(tuple(tangents))[1], size)
+    return _Call(push, {}, 0, randomness).run(batch, uniform)
 
 
 def _outputs(func: Any, made: Any, out_dims: Any, level: int, size: int) -> Any:
@@ -176,36 +209,3 @@ def _unbatched(name: str, leaf: Any, dim: int | None, level: int, size: int) -> 
         )
     whole = in_front(leaf, level, size)
     return whole.movedim(0, dim) if dim else whole
-
-
-def _run_chunks(
-    func: Any,
-    dims: list[Any],
-    leaves: list[Any],
-    structure: Any,
-    size: int,
-    out_dims: Any,
-    randomness: str,
-    kwargs: dict[str, Any],
-    chunk: int,
-) -> Any:
-    """The batch in pieces, joined along the dims where it stands in the results."""
-    if randomness == "same":
-        state = default_generator.get_state()
-    rows, shape = [], None
-    for start in range(0, size, chunk):
-        if randomness == "same":
-            default_generator.set_state(state)
-        length = min(chunk, size - start)
-        part = [
-            leaf if dim is None else leaf.narrow(dim, start, length) for leaf, dim in zip(leaves, dims, strict=True)
-        ]
-        made = _run(func, dims, part, structure, length, out_dims, randomness, kwargs)
-        flat, shape = tree_flatten(made)
-        rows.append(flat)
-    places = prefix(out_dims, tree_unflatten(rows[0], shape)) or [0] * len(rows[0])
-    joined = [
-        column[0] if dim is None else T["cat"](list(column), dim)
-        for column, dim in zip(zip(*rows, strict=True), places, strict=True)
-    ]
-    return tree_unflatten(joined, shape)
