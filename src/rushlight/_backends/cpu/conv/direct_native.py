@@ -17,7 +17,7 @@ from rushlight._backends.cpu.conv.direct_transpose_native import make_transposed
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._native import NativeFunction, Type, call_ptr, extern, i32, i64, memcpy, memset, native, stack
+from rushlight._native import NativeFunction, Record, Type, call_ptr, extern, i32, i64, memcpy, memset, native, stack
 
 __all__ = ["make_direct"]
 
@@ -195,6 +195,50 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
     return block
 
 
+# Scratch memory of a piece: where its parts begin, in bytes.  Weights are at 0.
+SCRATCH = Record(
+    "scratch",
+    ("each", i64, "bytes of the weights of one block of outputs"),
+    ("aside", i64, "sums that do not fit into the result"),
+    ("lines", i64, "addresses of rows"),
+    ("rows", i64, "rows that are prepared, and one of zeros"),
+    ("transposed", i64, "an image and a result with positions as lanes"),
+    ("results", i64, "results for the epilogue"),
+)
+SCRATCH_BYTES = 8 * len(SCRATCH)
+
+
+def _make_divide(source: str) -> NativeFunction:
+    size, item = REAL[source].itemsize, item_of(source)
+
+    @native("void(ptr, ptr)", name=f"direct_scratch_{source}")
+    def divide(ints, scratch):
+        """Divide the scratch memory of a piece."""
+        lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
+        width = lanes if ints.i64[D.together] != 0 else i64(1)
+        taps = ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w]
+        each = size * (ints.i64[D.depth] * ints.i64[D.mix] * taps + 1) * outs * width
+        planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
+        rows_bytes = ints.i64[D.nothing]
+        if ints.i64[D.placed] == 0:
+            rows_bytes += size * ints.i64[D.rows] * ints.i64[D.pitch] * planes
+        transposed_bytes: i64 = 0
+        if ints.i64[D.y_transpose] != 0:
+            positions = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
+            transposed_bytes = size * lanes * (positions if item == size else 2 * positions)
+        at = (each * ints.i64[D.blocks] + 63) // 64 * 64
+        scratch[SCRATCH.each] = each
+        scratch[SCRATCH.aside] = at
+        at += size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
+        scratch[SCRATCH.lines] = at
+        at += (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
+        scratch[SCRATCH.rows] = at
+        scratch[SCRATCH.transposed] = at + rows_bytes
+        scratch[SCRATCH.results] = at + rows_bytes + transposed_bytes
+
+    return divide
+
+
 def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, put: NativeFunction) -> NativeFunction:
     size, y_item = REAL[source].itemsize, item_of(target)
     fill, find_lines, tell = (
@@ -202,18 +246,19 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
         make_find_lines(source),
         _make_block_desc(source),
     )
+    divide = _make_divide(source)
     block, written = _make_block(target, REAL[source], mover, put), _make_written(target, REAL[source])
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
     def unit(ints, y, x, memory, begin, end, depth, valid):
         """Compute a band of rows of one group (or of several contiguous ones) at one depth."""
         width = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
-        outs, planes, high = ints.i64[D.outs], ints.i64[D.depth] * ints.i64[D.kernel_d], ints.i64[D.height_tile]
+        outs, high = ints.i64[D.outs], ints.i64[D.height_tile]
         plane = size * ints.i64[D.rows] * ints.i64[D.pitch]
-        each = size * (planes * ints.i64[D.mix] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
-        aside = memory + (each * ints.i64[D.blocks] + 63) // 64 * 64
-        lines = aside + size * outs * high * ints.i64[D.span] * ints.i64[D.lanes]
-        nothing = lines + (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
+        scratch = stack(SCRATCH_BYTES)
+        divide(ints, scratch)
+        each, aside, lines = scratch[SCRATCH.each], memory + scratch[SCRATCH.aside], memory + scratch[SCRATCH.lines]
+        nothing = memory + scratch[SCRATCH.rows]
         rows = nothing + ints.i64[D.nothing]
         first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
         reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
@@ -290,6 +335,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
     unit = _make_unit(source, target, mover, take, put_target)
     wide_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
     collected, put_epilogue = _make_after(source, target)
+    divide = _make_divide(source)
     convolve_transposed = make_transposed(
         source, wide_unit, make_transposes(source, transposer, take, put), put_epilogue
     )
@@ -302,43 +348,23 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
             ints += D_BYTES - 64  # descriptor of the next convolution
         together = ints.i64[D.together] != 0
         lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
-        width = lanes if together else i64(1)
-        each = (
-            size
-            * (
-                ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w]
-                + 1
-            )
-            * outs
-            * width
-        )
-        weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
-        aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
-        planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
-        lines_bytes = (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
-        rows_bytes = ints.i64[D.nothing]
-        if ints.i64[D.placed] == 0:
-            rows_bytes += size * ints.i64[D.rows] * ints.i64[D.pitch] * planes
-        transposed_bytes: i64 = 0
-        if ints.i64[D.y_transpose] != 0:
-            positions = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
-            transposed_bytes = size * lanes * (positions if item == size else 2 * positions)
         begin = piece % ints.i64[D.bands] * ints.i64[D.band]
         end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
-        own = stack(D_BYTES)
+        own, scratch = stack(D_BYTES), stack(SCRATCH_BYTES)
         kept: i64 = 0
         if ints.i64[D.epilogue] != NO_EPILOGUE:
             kept = size * collected(ints, own, end - begin)
-        slot = borrow(weights_bytes + aside_bytes + lines_bytes + rows_bytes + transposed_bytes + kept)
+        divide(ints, scratch)
+        slot = borrow(scratch[SCRATCH.results] + kept)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         memory = borrowed(slot)
-        memset(memory, 0, weights_bytes)
-        memset(memory + weights_bytes + aside_bytes + lines_bytes, 0, rows_bytes)
+        memset(memory, 0, scratch[SCRATCH.aside])
+        memset(memory + scratch[SCRATCH.rows], 0, scratch[SCRATCH.transposed] - scratch[SCRATCH.rows])
         start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
-        transposed = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
-        done, positions = transposed + transposed_bytes, (end - begin) * ints.i64[D.out_w]
+        transposed, done = memory + scratch[SCRATCH.transposed], memory + scratch[SCRATCH.results]
+        positions = (end - begin) * ints.i64[D.out_w]
         constants = ints + ints.i64[D.epilogue_at]
         bundled: i64 = 0  # groups of the current bundle so far
         status: i32 = 0
@@ -350,7 +376,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
                 group = group * lanes
                 valid = min(lanes, ints.i64[D.singles] - group)
                 channel, count = group, valid
-            load_weights(bufs, ints, memory, each, group, valid)
+            load_weights(bufs, ints, memory, scratch[SCRATCH.each], group, valid)
             if ints.i64[D.y_transpose] != 0:  # one band
                 status = status | convolve_transposed(
                     bufs, ints, own, piece, memory, transposed, done, image, group, valid
