@@ -13,6 +13,7 @@ from __future__ import annotations
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.recurrent.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
 from rushlight._native import (
+    Record,
     Type,
     atomic_add,
     atomic_cas,
@@ -518,7 +519,44 @@ def make_backward(shape: Shape) -> NativeFunction:
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
 
 
-# long function: native code of one loop nest
+# A step of the backward: its rows among those of all steps.
+STEP = Record(
+    "step",
+    ("row", i64, "its first row"),
+    ("count", i64, "its rows: one for each sequence that has the step"),
+    ("before", i64, "the first row of the previous step in the layer's direction"),
+    ("old", i64, "the rows of that"),
+    ("next", i64, "where the rows of the next step of the backward end, or begin if the layer is reversed"),
+)
+STEP_BYTES = 8 * len(STEP)
+
+
+@native("i1(ptr, ptr, ptr, i64)")
+def find_step(ints, sizes, step, number):
+    """Fill the record of a step, after that of the one before; False where the sizes of packed sequences make no sense.
+    `sizes` is where their address is.
+    """
+    batch, total, steps = ints.i64[BATCH], ints.i64[TOTAL], ints.i64[STEPS]
+    reverse, packed = ints.i64[REVERSE] != 0, ints.i64[PACKED] != 0
+    t = number if reverse else steps - 1 - number
+    other = t + 1 if reverse else t - 1
+    count, old, row = batch, batch, step[STEP.next]
+    if packed:
+        count = sizes.ptr[0].i64[t]
+    if other < 0 or other >= steps:
+        old = 0
+    elif packed:
+        old = sizes.ptr[0].i64[other]
+    if not reverse:
+        row -= count
+    before = row + count if reverse else row - old
+    step[STEP.row], step[STEP.count] = row, count
+    step[STEP.before], step[STEP.old] = before, old
+    step[STEP.next] = row + count if reverse else row
+    known = 0 <= count <= batch and 0 <= old <= batch
+    return known and row >= 0 and row + count <= total and before >= 0 and before + old <= total
+
+
 def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, slots: tuple[int, ...]) -> NativeFunction:
     size, slopes, lstm = shape.real.itemsize, SLOPES[shape.mode], shape.mode == "lstm"
     hs_at, cs_at, h_at, c_at, ct_at, sizes_at = slots
@@ -526,15 +564,8 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, slo
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_grad_{shape.name}")
     def backward(bufs, ints, piece):
         operands = bufs + 8 * ints.i64[OUTPUTS]
-        batch, total, units, reverse, steps = (
-            ints.i64[BATCH],
-            ints.i64[TOTAL],
-            ints.i64[UNITS],
-            ints.i64[REVERSE],
-            ints.i64[STEPS],
-        )
-        first = piece * ints.i64[CHUNK]
-        sequences = min(ints.i64[CHUNK], batch - first)
+        units, first = ints.i64[UNITS], piece * ints.i64[CHUNK]
+        sequences = min(ints.i64[CHUNK], ints.i64[BATCH] - first)
         row = size * units
         dh = bufs.ptr[3] + first * row
         memcpy(dh, operands.ptr[ct_at + 1] + first * row, sequences * row)
@@ -543,66 +574,24 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, slo
         a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
         sums = a + ints.i64[PRODUCT]
         memset(sums, 0, row * slopes)
-        step_row = i64(0) if reverse != 0 else total
-        for s in range(steps):
-            t = s if reverse != 0 else steps - 1 - s
-            other = t + 1 if reverse != 0 else t - 1  # the previous step in the layer's direction
-            count, old = batch, batch
-            if ints.i64[PACKED] != 0:
-                count = operands.ptr[sizes_at].i64[t]
-            if other < 0 or other >= steps:
-                old = 0
-            elif ints.i64[PACKED] != 0:
-                old = operands.ptr[sizes_at].i64[other]
-            if reverse == 0:
-                step_row -= count
-            before = step_row + count if reverse != 0 else step_row - old
-            if (
-                count < 0
-                or count > batch
-                or old < 0
-                or old > batch
-                or step_row < 0
-                or step_row + count > total
-                or before < 0
-                or before + old > total
-            ):
-                return rl_fail(bufs, piece, 6, count, 0, 0)
-            rows = min(count - first, sequences)
+        step = stack(STEP_BYTES)
+        step[STEP.next] = i64(0) if ints.i64[REVERSE] != 0 else ints.i64[TOTAL]
+        for number in range(ints.i64[STEPS]):
+            if not find_step(ints, operands + 8 * sizes_at, step, number):
+                return rl_fail(bufs, piece, 6, step[STEP.count], 0, 0)
+            rows = min(step[STEP.count] - first, sequences)
             if rows > 0:
-                at = step_row + first
-                running = max(min(old - first, rows), i64(0))
+                at = step[STEP.row] + first
+                running = max(min(step[STEP.old] - first, rows), i64(0))
                 if running > 0:
-                    near = (before + first) * row
-                    back(
-                        bufs,
-                        operands,
-                        sums,
-                        units,
-                        first,
-                        at,
-                        0,
-                        running,
-                        operands.ptr[hs_at] + near,
-                        operands.ptr[cs_at] + near,
-                    )
+                    near = (step[STEP.before] + first) * row
+                    h, c = operands.ptr[hs_at] + near, operands.ptr[cs_at] + near
+                    back(bufs, operands, sums, units, first, at, 0, running, h, c)
                 if running < rows:
                     start = (first + running) * row
-                    back(
-                        bufs,
-                        operands,
-                        sums,
-                        units,
-                        first,
-                        at,
-                        running,
-                        rows - running,
-                        operands.ptr[h_at] + start,
-                        operands.ptr[c_at] + start,
-                    )
+                    h, c = operands.ptr[h_at] + start, operands.ptr[c_at] + start
+                    back(bufs, operands, sums, units, first, at, running, rows - running, h, c)
                 through(operands.ptr[0], a, bufs.ptr[0] + at * row * slopes, dh, units, rows)
-            if reverse != 0:
-                step_row += count
         return 0
 
     return backward
