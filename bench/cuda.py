@@ -51,6 +51,9 @@ PLAN = (
     _products(
         "products walk", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="walk"
     ),
+    _products(
+        "products parts", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="parts"
+    ),
     _products("products library", RUSHLIGHT_CUDA_GEMM="library"),
     Section("models", "models", 120, 60),
     Section("primitives", "primitives", 90, 20),

@@ -10,12 +10,14 @@ from tests.threads.twins import compare
 
 import rushlight
 from rushlight._backends.cuda.arguments import dense_operand
+from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm import schedules
 from rushlight._backends.cuda.gemm.choice import Trial
+from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
-from rushlight._backends.cuda.gemm.schedules import SCHEDULE, shared_out
-from rushlight._backends.cuda.gemm.tiles import TileShape
-from rushlight._backends.cuda.program.steps import Memory, Operand
+from rushlight._backends.cuda.gemm.schedules import SCHEDULE, shared_out, tile_of
+from rushlight._backends.cuda.gemm.tiles import TileShape, count_splits
+from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._backends.registry import backend_of
 from rushlight._types.device import Device
 from rushlight._types.dtype import FLOAT16, FLOAT32
@@ -50,6 +52,21 @@ def test_who_walks() -> None:
         assert shared_out(many, TILE).walks == 132 and shared_out(product(), TILE) is TILE
     with SCHEDULE.scoped("apart"):
         assert shared_out(many, TILE) is TILE
+
+
+def test_large_tiles_with_the_inner_dim_in_parts() -> None:
+    """1024 x 1024 with a long inner dim: 64 tiles of 128 x 128 in 2 parts instead of 128 smaller ones; the order follows from sizes."""
+    sizes = (FLOAT16, FLOAT32, 1, 1024, 1024, 8192)
+    assert tile_of(*sizes)[:2] == (128, 64)
+    with SCHEDULE.scoped("parts"):
+        large = tile_of(*sizes)
+        assert large[:2] == (128, 128) and count_splits(large, 1, 1024, 1024, 8192) == 2
+        assert tile_of(FLOAT16, FLOAT32, 1, 1024, 1024, 512)[:2] == (128, 64)  # too short for parts
+        made = product(m=300, n=200, k=1100)
+        first, last = product_steps(ExternCall("dot", [made.a, made.b], [made.out], {}), made.a, made.b, made.out)
+        assert isinstance(first, Launch)
+        assert isinstance(last, Launch)
+        assert first.grid[1] == 2 and "sum_of_2" in last.kernel.name
 
 
 @pytest.mark.cuda

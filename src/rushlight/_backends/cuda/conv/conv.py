@@ -11,8 +11,9 @@ from rushlight._backends.cuda.conv.windows import WindowsKernel, as_product, in_
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, store_result
+from rushlight._backends.cuda.gemm.schedules import tile_of
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
-from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
+from rushlight._backends.cuda.gemm.tiles import TileShape, count_splits
 from rushlight._backends.cuda.program.steps import Step
 from rushlight._schedule.library import CallForm
 from rushlight._types.layout import numel
@@ -51,7 +52,7 @@ def convolution_steps(
         tiles = tiles if tile is not None and tiles.takes(tile) else None
     product = as_product(x, w, out, geometry, tiles.inner if tiles else inner, sums, precision)
     groups, rows, outs = product.out.shape
-    tile = tile or choose_tile(x.dtype, sums, groups, rows, outs)
+    tile = tile or tile_of(x.dtype, sums, groups, rows, outs, product.depth)
     splits = splits or count_splits(tile, groups, rows, outs, product.depth)
     turned = images_are_inner(x)
     if epilogue is None:

@@ -11,9 +11,9 @@ from rushlight._backends.cuda.gemm.choice import chosen, chosen_with_epilogue
 from rushlight._backends.cuda.gemm.joined import join_batch
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
-from rushlight._backends.cuda.gemm.schedules import shared_out
+from rushlight._backends.cuda.gemm.schedules import shared_out, tile_of
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
-from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, count_splits
+from rushlight._backends.cuda.gemm.tiles import TileShape, count_splits
 from rushlight._backends.cuda.gemm.vector import vector_launch
 from rushlight._backends.cuda.gemm.warpgroups import choose_group_tile, wants_groups
 from rushlight._backends.cuda.program.steps import Operand, Step
@@ -69,7 +69,7 @@ def product_steps(
     chosen_here = tile is None
     if tile is None and plain and wants_groups(a, b, sums, precision):
         tile, chosen_here = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth), False
-    tile = tile or choose_tile(a.dtype, sums, numel(tuple(batch)), rows, columns)
+    tile = tile or tile_of(a.dtype, sums, numel(tuple(batch)), rows, columns, depth)
     splits = splits or count_splits(tile, numel(tuple(batch)), rows, columns, depth)
     store = epilogue or store_result(_parts_first(out) if dtype.is_complex else out)
     product = Product(a, b, out, sums, precision)
@@ -99,7 +99,8 @@ def _sums(a: Operand, out: Operand) -> DType:
 
 def _is_whole(a: Operand, sums: DType, batch: int, rows: int, columns: int) -> bool:
     """Whether the inner dim would not be cut: how it is follows from sizes, not from strides."""
-    return count_splits(choose_tile(a.dtype, sums, batch, rows, columns), batch, rows, columns, a.shape[-1]) == 1
+    depth = a.shape[-1]
+    return count_splits(tile_of(a.dtype, sums, batch, rows, columns, depth), batch, rows, columns, depth) == 1
 
 
 def _in_parts(

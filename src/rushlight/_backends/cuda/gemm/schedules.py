@@ -3,6 +3,8 @@ to tile in a fixed order.
 
 A tile has the same bits whoever makes it, so whatever a card was measured to do fastest is taken.  It is measured once for a product
 and a device, and kept on disk; emulated devices never ask.
+
+Few large tiles with the inner dim in more parts are other sums, so that they are taken where they are asked for, never by measurement.
 """
 
 from __future__ import annotations
@@ -11,29 +13,38 @@ from typing import Any
 
 from rushlight._backends.cuda.gemm.choice import COMPARED, SMALL, Trial
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
-from rushlight._backends.cuda.gemm.tiles import TileShape
+from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, choose_tile_in_parts
 from rushlight._backends.registry import backends_in_use
 from rushlight._base.knobs import Knob
 from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
+from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
-__all__ = ["SCHEDULE", "shared_out"]
+__all__ = ["SCHEDULE", "shared_out", "tile_of"]
 
 
 def _way(text: str) -> str:
-    if text not in ("auto", "apart", "walk"):
-        raise ValueError("expected auto, apart or walk")
+    if text not in ("auto", "apart", "walk", "parts"):
+        raise ValueError("expected auto, apart, walk or parts")
     return text
 
 
 SCHEDULE: Knob[str] = Knob(
     "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=_way, default="auto",
     doc="How tiles of our products are shared out: a program for each (`apart`), one for each multiprocessor that walks from tile to tile "
-    "(`walk`), or `auto`: whatever was measured to be faster, kept in the cache. The bits are the same.",
+    "(`walk`), or `auto`: whatever was measured to be faster, kept in the cache. The bits are the same. `parts`: large tiles, with the "
+    "inner dim in more parts, which are added up in order.",
 )  # fmt: skip
 
 _MULTIPROCESSORS = 132  # where no device tells
+
+
+def tile_of(a: DType, sums: DType, batch: int, rows: int, columns: int, depth: int) -> TileShape:
+    """The tile of a product of such sizes."""
+    if SCHEDULE.get() == "parts":
+        return choose_tile_in_parts(a, sums, batch, rows, columns, depth)
+    return choose_tile(a, sums, batch, rows, columns)
 
 
 def shared_out(product: Product, tile: TileShape) -> TileShape:
@@ -42,7 +53,7 @@ def shared_out(product: Product, tile: TileShape) -> TileShape:
     operands = a, b, out = product.a, product.b, product.out
     *batch, rows, columns = out.shape
     programs = numel(tuple(batch)) * -(-rows // tile.rows) * -(-columns // tile.columns)
-    if way == "apart" or (way == "auto" and (backend is None or backend.driver.emulated)):
+    if way in ("apart", "parts") or (way == "auto" and (backend is None or backend.driver.emulated)):
         return tile
     device = Device("cuda", 0 if backend is None else backend.current_device())
     properties = backend.properties(device) if backend is not None else {}

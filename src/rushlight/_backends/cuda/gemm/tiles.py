@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rushlight._types.dtype import DType
 
-__all__ = ["TileShape", "choose_tile", "count_splits"]
+__all__ = ["TileShape", "choose_tile", "choose_tile_in_parts", "count_splits"]
 
 _PROGRAMS = 128  # so many programs fill a card
 _LEAST_DEPTH = 512  # of the inner dim, that a part of it is worth a program of its own
@@ -53,16 +53,31 @@ def _table(a: DType, sums: DType) -> tuple[TileShape, ...]:
 
 def choose_tile(a: DType, sums: DType, batch: int, rows: int, columns: int) -> TileShape:
     """The largest tile that leaves few of its elements empty and makes enough programs; else the one that makes most."""
-    table = _table(a, sums)
-    fitting = [
-        t
-        for t in table
-        if min(rows, _LEAST) <= t.rows < 2 * max(rows, 16) and min(columns, _LEAST) <= t.columns < 2 * max(columns, 16)
-    ] or list(table[-1:])
+    fitting = _fitting(a, sums, rows, columns)
     for tile in fitting:
         if batch * _parts(rows, tile.rows) * _parts(columns, tile.columns) >= _PROGRAMS:
             return tile
     return fitting[-1]
+
+
+def choose_tile_in_parts(a: DType, sums: DType, batch: int, rows: int, columns: int, depth: int) -> TileShape:
+    """The largest that makes enough programs with the inner dim in parts, which `count_splits` counts."""
+    fitting = _fitting(a, sums, rows, columns)
+    for tile in fitting:
+        programs = batch * _parts(rows, tile.rows) * _parts(columns, tile.columns)
+        if 2 * programs * count_splits(tile, batch, rows, columns, depth) > _PROGRAMS:
+            return tile
+    return fitting[-1]
+
+
+def _fitting(a: DType, sums: DType, rows: int, columns: int) -> list[TileShape]:
+    """Tiles of which a result leaves few elements empty, the largest first."""
+    table = _table(a, sums)
+    return [
+        t
+        for t in table
+        if min(rows, _LEAST) <= t.rows < 2 * max(rows, 16) and min(columns, _LEAST) <= t.columns < 2 * max(columns, 16)
+    ] or list(table[-1:])
 
 
 def count_splits(tile: TileShape, batch: int, rows: int, columns: int, depth: int) -> int:
