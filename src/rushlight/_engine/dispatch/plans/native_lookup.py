@@ -73,74 +73,98 @@ def make_dispatch(
     `cache_shape_class`).  A function that `declines` is one of Python's operators: it gives NotImplemented for what it
     raises a TypeError for.
     """
-    kinds = _kinds(op)
-    count = len(kinds)
-    arguments = op.schema.arguments
-    last_static = op.schema.positional > 0 and kinds[op.schema.positional - 1] == STATIC
+    kinds, arguments = _kinds(op), op.schema.arguments
+    misses = _Misses(op, kinds, prepare, slow, wrap, check, further)
+    defaults = [... if a.required else a.default for a in arguments]
+    fallback = _declining(misses.called) if declines else misses.called
+    names = [*[a.name for a in arguments], "out"]
+    misses.call = make_dispatcher(fallback, [*kinds, DYNAMIC], [*defaults, ...], names, len(kinds))
+    return misses.call
 
-    def missed(*args: Any, **kwargs: Any) -> Any:
-        if check is not None:
-            check(args)
+
+class _Misses:
+    """Calls of an operator that have no plan yet; `make_dispatch` says what the fields are."""
+
+    __slots__ = ("call", "check", "further", "kinds", "last_static", "op", "prepare", "slow", "wrap")
+
+    def __init__(
+        self,
+        op: Operator,
+        kinds: list[int],
+        prepare: Callable[..., Any],
+        slow: Callable[..., Any],
+        wrap: Any,
+        check: Callable[..., None] | None,
+        further: Callable[..., Any] | None,
+    ) -> None:
+        self.op, self.kinds, self.prepare, self.slow = op, kinds, prepare, slow
+        self.wrap, self.check, self.further = wrap, check, further
+        self.last_static = op.schema.positional > 0 and kinds[op.schema.positional - 1] == STATIC
+        self.call: Any = None  # the dispatcher, which keeps the plans
+
+    def called(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of a call for which the dispatcher found no plan."""
+        if self.check is not None:
+            self.check(args)
         if STATE.word & NOTING_PLANS:
-            return part(args, kwargs)
-        if STATE.word & FUNCTION_MODE or (len(args) > count and not last_static) or not cacheable(call, args, kwargs):
-            return slow(args, kwargs)
+            return self._part(args, kwargs)
+        if STATE.word & FUNCTION_MODE or not self._cacheable(args, kwargs):
+            return self.slow(args, kwargs)
         if "out" in kwargs:
-            return into(args, kwargs)
-        plan, inputs = prepare_cached(args, kwargs)
+            return self._into(args, kwargs)
+        plan, inputs = self._prepared(args, kwargs)
         made = plan(*inputs)
-        return tuple.__new__(wrap, made) if wrap is not None else made
+        return tuple.__new__(self.wrap, made) if self.wrap is not None else made
 
-    def part(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _cacheable(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        if len(args) > len(self.kinds) and not self.last_static:
+            return False
+        return cacheable(self.call, args, kwargs)
+
+    def _part(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call within one whose plans are noted."""
         with unwatched():
-            known = None if "out" in kwargs else find_plan(call, args, kwargs)
+            known = None if "out" in kwargs else find_plan(self.call, args, kwargs)
             if known is not None:
                 plan, inputs = known
                 made = plan(*inputs)
-            unusual = known is None and (
-                "out" in kwargs or len(args) > count and not last_static or not cacheable(call, args, kwargs)
-            )
+            unusual = known is None and ("out" in kwargs or not self._cacheable(args, kwargs))
             if unusual:
-                made = slow(args, kwargs)
+                made = self.slow(args, kwargs)
         if unusual:
             not_cacheable()
             return made
         if known is None:
-            return run_recorded(prepare_cached, args, kwargs, wrap, further)
-        return ran(plan, inputs, made if wrap is None else tuple.__new__(wrap, made), wrap)
+            return run_recorded(self._prepared, args, kwargs, self.wrap, self.further)
+        return ran(plan, inputs, made if self.wrap is None else tuple.__new__(self.wrap, made), self.wrap)
 
-    def prepare_cached(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
+    def _prepared(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Sequence[Any]]:
         """As `prepare`; the plan is kept for calls like this one, and how plans for others of other sizes are made."""
-        plan, inputs = prepare(args, kwargs)
-        picks = _picks(op, kinds, args, kwargs)
+        plan, inputs = self.prepare(args, kwargs)
+        picks = _picks(self.op, self.kinds, args, kwargs)
         same = _gather(picks, args, kwargs)
         if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
-            cache_plan(call, args, kwargs, plan, picks, wrap)
-            specializer = None if further is None else further(plan)
+            cache_plan(self.call, args, kwargs, plan, picks, self.wrap)
+            specializer = None if self.further is None else self.further(plan)
             if specializer is not None:
-                cache_shape_class(call, args, kwargs, picks, wrap, *specializer)
+                cache_shape_class(self.call, args, kwargs, picks, self.wrap, *specializer)
         return plan, inputs
 
-    def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _into(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call with `out=`; its plan is kept where one ran."""
         runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
         before, RUNS.now = RUNS.now, runs
         try:
-            made = slow(args, dict(kwargs))
+            made = self.slow(args, dict(kwargs))
         finally:
             RUNS.now = before
         if len(runs) == 1 and runs[0][2] is made:
             plan, inputs, _, _ = runs[0]
-            picks = [*_picks(op, kinds, args, kwargs), "out"]
+            picks = [*_picks(self.op, self.kinds, args, kwargs), "out"]
             same = _gather(picks, args, kwargs)
             if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
-                cache_plan(call, args, kwargs, plan, picks)
+                cache_plan(self.call, args, kwargs, plan, picks)
         return made
-
-    defaults = [... if a.required else a.default for a in arguments]
-    fallback = _declining(missed) if declines else missed
-    call = make_dispatcher(fallback, [*kinds, DYNAMIC], [*defaults, ...], [*[a.name for a in arguments], "out"], count)
-    return call
 
 
 def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
