@@ -36,11 +36,12 @@ class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, (apart, points, edges, orders))` records it, for some edges alone if these are given. `lies` has for
-    outputs the order of dims in which their gradients were assumed to lie: eager calls leave what they compute of
-    others in another order, and sums follow it, so that backward is recorded for these too. `several` are the edges to which an eager program gives more than one gradient (see `ProgramNode`). `inner` tells of outputs from
-    which others are computed (see `StagedNode`), `joined` which outputs have what they saved in common: backward from
-    one frees that of the others.
+    `variant(mask, (apart, points, edges, orders))` records it, for some edges alone if these are given.  `lies` has for
+    outputs the order of dims in which their gradients were assumed to lie: eager calls leave what they compute of others
+    in another order, and sums follow it, so that backward is recorded for these too.  `several` are the edges to which an
+    eager program gives more than one gradient (see `ProgramNode`).  `inner` tells of outputs from which others are
+    computed (see `StagedNode`), `joined` which outputs have what they saved in common: backward from one frees that of
+    the others.
     """
 
     __slots__ = ("_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "lies", "several")
