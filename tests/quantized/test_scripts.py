@@ -133,6 +133,22 @@ def test_layers_of_one_operator_are_saved(layer, shape):
         assert torch.equal(torch.jit.load(archived(form))(x), model(x))
 
 
+@pytest.mark.parametrize("cell", [torch.nn.LSTMCell(3, 4), torch.nn.GRUCell(3, 4), torch.nn.RNNCell(3, 4)])
+def test_a_trace_of_a_cell_is_saved(cell):
+    model = quantization.quantize_dynamic(torch.nn.Sequential(cell), {type(cell)}, dtype=torch.qint8).eval()
+    x = torch.linspace(-2, 2, 6).reshape(2, 3)
+    found, wanted = torch.jit.load(archived(torch.jit.trace(model, x)))(x), model(x)
+    assert torch.equal(torch.stack(list(found)), torch.stack(list(wanted)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.qint8])
+def test_dynamic_layers_are_saved(dtype):
+    model = quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(3, 4)), dtype=dtype).eval()
+    x = torch.linspace(-2, 2, 6).reshape(2, 3)
+    for form in (torch.jit.script(model), torch.jit.trace(model, x)):
+        assert torch.equal(torch.jit.load(archived(form))(x), model(x))
+
+
 def test_rows_of_a_quantized_weight_are_saved():
     layer = torch.ao.nn.quantized.Embedding.from_float(embedding())
     places = torch.tensor([1, 3])

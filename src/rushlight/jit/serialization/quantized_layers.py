@@ -49,6 +49,14 @@ def _dynamic(layer: Any) -> dict[str, Any] | None:
     return {"_packed_params": layer._packed_params._packed_params}
 
 
+def _half_dynamic(layer: Any) -> dict[str, Any] | None:
+    return {"_packed_params": layer._packed_params._packed_params} if _half(layer) else None
+
+
+def _dynamic_conv(layer: Any) -> dict[str, Any] | None:
+    return {"_packed_params": layer._packed_params} if layer.padding_mode == "zeros" else None
+
+
 def _conv(layer: Any) -> dict[str, Any] | None:
     if layer.padding_mode != "zeros":  # the layer pads first
         return None
@@ -156,8 +164,16 @@ def _forms() -> dict[str, _Form]:
     ):
         place = f"{name.rpartition('quantized')[0]}quantized.dynamic.modules.linear{operator}"
         found[name] = _Form(place, packed, _over(f"linear{operator}_dynamic", last="True"), _dynamic)
+        half = _over(f"linear{operator}_dynamic_fp16", last="")
+        found[f"{name}:half"] = _Form(place, packed, half, _half_dynamic)
     for n, kind in ((1, "Conv2d"), (2, "Conv2d"), (3, "Conv3d")):
         conv = {**_OUTPUT, "_packed_params": weights.format(kind)}
+        for transposed in ("", "Transpose"):
+            operator = f"conv{'_transpose' if transposed else ''}{n}d_dynamic"
+            found[f"quantized.dynamic.layers.Conv{transposed}{n}d"] = _Form(
+                "quantized.dynamic.modules.conv", {"_packed_params": weights.format(kind)},
+                _over(operator, last="True"), _dynamic_conv,
+            )  # fmt: skip
         for name, place, operator in (
             (f"quantized.conv.Conv{n}d", "quantized.modules.conv", f"conv{n}d"),
             (f"quantized.conv.ConvTranspose{n}d", "quantized.modules.conv", f"conv_transpose{n}d"),
@@ -173,7 +189,7 @@ def _forms() -> dict[str, _Form]:
 @cache
 def _kind(name: str) -> Any:
     """The class of a layer in the table."""
-    form, short = _forms()[name], name.rpartition(".")[2]
+    form, short = _forms()[name], name.rpartition(".")[2].partition(":")[0]
     whole = f"__torch__.torch.ao.nn.{form.place}.{short}"
     lines = [f"class {short}(Module):", "  __parameters__ = []", "  __buffers__ = []", "  training : bool"]
     lines += [f"  {attribute} : {kind}" for attribute, kind in form.attributes.items()]
@@ -187,9 +203,11 @@ def _kind(name: str) -> Any:
 def compiled_layer(layer: Any) -> Any:
     """A compiled module of a quantized layer; None for what is no such layer, or is not in the table."""
     place = own_place(type(layer))
-    name = f"{place}.{type(layer).__name__}".removeprefix("rushlight.ao.nn.")
-    form = _forms().get(name) if place.startswith("rushlight.ao.nn.") else None
-    values = None if form is None else form.values(layer)
+    short = f"{place}.{type(layer).__name__}".removeprefix("rushlight.ao.nn.")
+    name, values = "", None
+    for form in (short, f"{short}:half") if place.startswith("rushlight.ao.nn.") else ():
+        if values is None and form in _forms():
+            name, values = form, _forms()[form].values(layer)
     if values is None or layer._forward_hooks or layer._forward_pre_hooks:
         return None
     kind = _kind(name)

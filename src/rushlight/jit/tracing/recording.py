@@ -368,6 +368,7 @@ class Recorder:
         self.paused += 1
         try:
             result = function(*args, **kwargs)
+            values = [self._without_history(v) for v in values]
         finally:
             self.paused -= 1
         step = Step(schema.name, schema.overload_name, [self.ref(v) for v in values], [])
@@ -377,6 +378,11 @@ class Recorder:
             step.outputs = [self.note(list(result) if isinstance(result, (tuple, list)) else result)]
         self.add(step)
         return result
+
+    def _without_history(self, value: Any) -> Any:
+        """A tensor that the record does not know, as a constant: operators over packed weights give no gradients."""
+        known = id(value) in self.numbers or id(value) in self._attributes
+        return value.detach() if isinstance(value, rushlight.Tensor) and value.requires_grad and not known else value
 
     def call_function(self, function: Any, values: Sequence[Any], module: Any = None) -> Any:
         """A compiled function, or a compiled module's method, that is called by the traced one: it keeps its graph."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.tensors import STATE
 from rushlight.ao.nn.quantized.dynamic.layers import dynamic_weight
 from rushlight.ao.operators import layers as cells
 from rushlight.ao.operators.namespace import operators as ops
@@ -442,6 +443,14 @@ class RNNCellBase(nn.Module):
             packed = _pack(self.weight_dtype, weight_bias_dict[f"weight_{s}"], weight_bias_dict.get(f"bias_{s}"))
             setattr(self, f"_packed_weight_{s}", packed)
 
+    def _weights(self) -> tuple[Any, ...]:
+        """Packed weights, which have the biases; these alone too where a call is recorded, whose schema has them."""
+        packed = self._packed_weight_ih, self._packed_weight_hh
+        if not STATE.function_modes:
+            return packed
+        biases = [weight.unpack()[1] for weight in packed]
+        return (*packed, *[torch.zeros(0) if bias is None else bias for bias in biases])
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name in ("_packed_weight_ih", "_packed_weight_hh"):
@@ -467,7 +476,7 @@ class RNNCell(RNNCellBase):
         steps = {"tanh": ops.quantized_rnn_tanh_cell_dynamic, "relu": ops.quantized_rnn_relu_cell_dynamic}
         if self.nonlinearity not in steps:
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
-        return steps[self.nonlinearity](input, self._hidden(input, hx), self._packed_weight_ih, self._packed_weight_hh)
+        return steps[self.nonlinearity](input, self._hidden(input, hx), *self._weights())
 
 
 class LSTMCell(RNNCellBase):
@@ -482,7 +491,7 @@ class LSTMCell(RNNCellBase):
             zeros = self._hidden(input, None)
             hx = (zeros, zeros)
         self._hidden(input, hx[0])
-        return ops.quantized_lstm_cell_dynamic(input, hx, self._packed_weight_ih, self._packed_weight_hh)
+        return ops.quantized_lstm_cell_dynamic(input, hx, *self._weights())
 
 
 class GRUCell(RNNCellBase):
@@ -493,6 +502,4 @@ class GRUCell(RNNCellBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """The next hidden state."""
-        return ops.quantized_gru_cell_dynamic(
-            input, self._hidden(input, hx), self._packed_weight_ih, self._packed_weight_hh
-        )
+        return ops.quantized_gru_cell_dynamic(input, self._hidden(input, hx), *self._weights())
