@@ -98,3 +98,31 @@ def test_batch_norm_without_running_statistics_is_a_form_of_the_operator() -> No
     running = torch.zeros(2)
     torch._native_batch_norm_legit(x, None, None, running, torch.ones(2), True, 0.5, 0.0)
     assert running.tolist() == [1.0, 2.0]
+
+
+def test_dims_of_one_item_keep_their_steps_as_in_pytorch() -> None:
+    image = torch.rand(4, 3, 1, 1).to(memory_format=torch.channels_last)
+    steps, row = (3, 1, 3, 3), torch.rand(3, 1, 1)
+    assert image.stride() == steps
+    for kept in (image.clone(), torch.empty_like(image), image.double(), torch.rand_like(image), image * 5, 1 - image):
+        assert kept.stride() == steps
+    assert (image + row).stride() == (row + image).stride() == steps
+    for fresh in (image.exp(), image + image, image.clamp(0, 1), image**2, torch.lerp(image, image, 0.5)):
+        assert fresh.stride() == (3, 1, 1, 1)  # all operands are contiguous and of one shape
+    assert (2**image).stride() == (3, 1, 1, 1)
+    wide = torch.rand(2, 3, 4)[::2]
+    assert (
+        wide.stride() == (24, 4, 1) == wide.clone().stride() == wide.half().stride() == torch.nan_to_num(wide).stride()
+    )
+    assert (wide + 1).stride() == wide.exp().stride() == (12, 4, 1)
+
+
+def test_the_first_operand_decides_on_the_order_also_where_it_is_broadcast() -> None:
+    x, y = torch.rand(2, 3, 4), torch.rand(4, 3).t()
+    assert (y + x).stride() == (12, 1, 3)
+    assert (x + y).stride() == (12, 4, 1)
+
+
+def test_powers_of_a_number_are_row_major() -> None:
+    x = torch.rand(4, 3).t()
+    assert (2**x).stride() == (4, 1) and (x**2).stride() == (1, 3)

@@ -260,8 +260,9 @@ def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
 
 
 def preserved(shape: Sequence[int], strides: Sequence[int]) -> Shape:
-    """`restride`, for callers that only ask whether the operand is dense: without elements it is, in any order."""
-    return tuple(strides) if 0 in shape else restride(shape, strides)
+    """Strides of a copy of an operand (`clone`, `empty_like`): the same if it is dense, also along dims of one item, else
+    dense in the same order."""
+    return tuple(strides) if is_dense(shape, strides) else dense_strides(shape, memory_order(shape, strides))
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:

@@ -202,6 +202,12 @@ def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
     ]
 
 
+# Numbers that PyTorch's kernels take as parameters; all others are operands without dims, which decide on strides too.
+_PARAMETERS = {
+    "clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",), "lerp": ("weight",), "pow": ("exponent",), "float_power": ("exponent",),
+}  # fmt: skip
+
+
 def result_specs(
     op: Operator,
     values: Sequence[Any],
@@ -215,13 +221,16 @@ def result_specs(
     """
     found = []
     declared = zip(op.schema.arguments, template, strict=True) if op.numbers else ()
+    seen = set(op.numbers).difference(_PARAMETERS.get(op.name, ()))
     numbers = any(
-        a.name in op.numbers and v is not None and not (isinstance(v, Slot) and v.kind == "tensor") for a, v in declared
+        a.name in seen and v is not None and not (isinstance(v, Slot) and v.kind == "tensor") for a, v in declared
     )
     for value in values:
         strides = None
         if op.like == "operands" and specs:
             operands = [s for s in specs if len(s.shape) <= len(value.shape)]
+            if op.name == "pow" and numbers:  # of a number: row-major, as in PyTorch
+                operands = []
             strides = operand_strides(value.shape, operands[::-1] if op.name == "rsub" else operands, numbers)
         elif op.like == "image":
             strides = image_strides(value.shape, specs[0].shape, specs[0].strides)

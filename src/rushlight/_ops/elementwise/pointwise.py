@@ -268,6 +268,7 @@ _signed_infinity("isneginf", "Whether it is -inf.", -math.inf)
 @operator(
     "nan_to_num(Tensor input, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
     promote="same",
+    like=like_input,
     inplace=True,
     out="exact",
 )

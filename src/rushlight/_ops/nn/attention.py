@@ -9,7 +9,7 @@ from rushlight._ops.bodies import C_NAME, narrow, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, INT64
-from rushlight._types.layout import broadcast_shapes, contiguous_strides, dense_strides, memory_order, numel
+from rushlight._types.layout import broadcast_shapes, contiguous_strides, dense_strides, memory_order, numel, restride
 
 __all__: list[str] = []
 
@@ -201,8 +201,8 @@ def paged_attention(
 # ***** dropout *****
 
 
-@operator("dropout_core(Tensor input, Tensor mask, float scale) -> Tensor", spaces=(), method=False, inplace=True, like="operands",
-          node="MulBackward0")  # fmt: skip
+@operator("dropout_core(Tensor input, Tensor mask, float scale) -> Tensor", spaces=(), method=False, inplace=True,
+          like=lambda shape, specs: restride(shape, specs[0].strides), node="MulBackward0")  # fmt: skip
 def dropout_core(x: Any, mask: Any, scale: float) -> Any:
     """input * mask * scale; the mask (bool, or 0 and 1) carries no gradient."""
     kept = wide(x) * build.convert(mask, wide(x).dtype)

@@ -26,6 +26,11 @@ def image_like(shape: tuple[int, ...], specs: Sequence[Any]) -> tuple[int, ...] 
     return None if strides is None or is_contiguous(shape, strides) else strides
 
 
+def _row_major(spec: Spec) -> bool:
+    """Whether all strides are row-major, those of dims of one item too, which decide on the order of results."""
+    return spec.contiguous and (1 not in spec.shape or spec.strides == contiguous_strides(spec.shape))
+
+
 def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool = False) -> tuple[int, ...]:
     """Strides of a fresh element-wise result: the operands' own order of dims in memory (TensorIterator's rule).
 
@@ -35,8 +40,8 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
     empty = 0 in shape
     if empty and len(same) == len(specs) and not numbers:  # without elements each counts as contiguous
         return contiguous_strides(shape)
-    if all(s.strides == contiguous_strides(s.shape) if empty else s.contiguous for s in same) and (
-        same or len(specs) < 2
+    if (not numbers and len(same) == len(specs) and all(s.contiguous for s in specs)) or (
+        not empty and all(_row_major(s) for s in specs)
     ):
         return contiguous_strides(shape)
     if (
@@ -45,6 +50,7 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
         and not same[0].contiguous
         and all(s.strides == same[0].strides for s in same)
         and len(same) == len(specs)
+        and not numbers
     ):
         return restride(shape, same[0].strides)
     operands = [broadcast_strides(s.shape, s.strides, shape) for s in specs if s.ndim]
@@ -77,8 +83,7 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
             steps[dim] = step
             step *= shape[dim]
         return tuple(steps)
-    strides = dense_strides(shape, order[::-1])
-    return contiguous_strides(shape) if is_contiguous(shape, strides) else strides
+    return dense_strides(shape, order[::-1])
 
 
 def gradient_strides(shape: tuple[int, ...], specs: Sequence[Any]) -> Any:
