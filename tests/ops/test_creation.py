@@ -189,3 +189,73 @@ def test_cat_follows_the_format_that_its_operands_suggest() -> None:
         assert made.is_contiguous(memory_format=rl.channels_last)
     empty = rl.zeros(0)
     assert rl.cat([x, empty]).is_contiguous() and rl.cat([empty, empty], 1).shape == (0,)
+
+
+_FACTORIES: dict[str, Any] = {
+    "zeros": ((2, 3),), "empty": ((2, 3),), "full": ((2, 3), 1), "rand": ((2, 3),), "randn": ((2, 3),), "randint": (5, (2, 3)),
+    "randperm": (6,), "normal": (0.0, 1.0, (2, 3)), "arange": (6,), "range": (0, 5), "linspace": (0, 1, 6), "eye": (2, 3),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:torch.range")
+@pytest.mark.parametrize("name", _FACTORIES)
+def test_out_agrees_with_what_a_factory_is_asked_for(name: str) -> None:
+    def call(**options: Any) -> Any:
+        return getattr(rl, name)(*_FACTORIES[name], **options)
+
+    out = rl.zeros(2, 3)
+    for options, word in (({"dtype": rl.float64}, "dtype"), ({"device": "meta"}, "device type")):
+        with pytest.raises(RuntimeError, match=f"^{word}.* does not match"):
+            call(out=out, **options)
+    if name != "full":
+        with pytest.raises(RuntimeError, match="layout Sparse does not match layout of out parameter .Strided"):
+            call(out=out, layout=rl.sparse_coo)
+    assert call(out=out, dtype=rl.float32, layout=rl.strided, device="cpu") is out
+    assert name == "normal" or call(out=out, requires_grad=True).requires_grad
+
+
+def test_sparse_zeros_are_written_to_a_sparse_out() -> None:
+    out = rl.ones(2, 3).to_sparse()
+    assert rl.zeros(2, 3, layout=rl.sparse_coo, out=out) is out and out._nnz() == 0
+
+
+def test_a_sequence_that_cannot_be_read_has_no_shape() -> None:
+    class Broken:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, place: int) -> float:
+            raise KeyError(place)
+
+    for data in (Broken(), [Broken()]):
+        with pytest.raises(ValueError, match="could not determine the shape of object type 'Broken'"):
+            rl.tensor(data)
+
+
+def test_asarray_takes_capsules() -> None:
+    x = rl.arange(3.0)
+    shared = rl.asarray(rl.to_dlpack(x))
+    shared += 1
+    assert x.tolist() == [1.0, 2.0, 3.0]
+    assert rl.asarray(rl.to_dlpack(x), dtype=rl.int64, copy=True).tolist() == [1, 2, 3]
+
+
+def test_legacy_constructors_refuse_a_tensor_with_a_device() -> None:
+    i = rl.tensor([1])
+    for make in (rl.Tensor, rl.LongTensor, i.new):
+        with pytest.raises(RuntimeError, match="device"):
+            make(i, device="cpu")
+
+
+def test_storage_is_that_of_the_default_dtype() -> None:
+    try:
+        rl.set_default_dtype(rl.float64)
+        assert rl.Storage is rl.DoubleStorage
+    finally:
+        rl.set_default_dtype(rl.float32)
+    assert rl.Storage is rl.FloatStorage
+
+
+def test_grids_are_of_one_device() -> None:
+    with pytest.raises(RuntimeError, match="same device"):
+        rl.meshgrid(rl.tensor([1]), rl.tensor([2], device="meta"), indexing="ij")

@@ -217,6 +217,11 @@ ERRORS = [
     (lambda: torch.randperm(3.0), TypeError, "must be int, not float"),
     (lambda: torch.randperm(300, dtype=U8), RuntimeError, "uint8_t without overflow"),
     (lambda: torch.randperm(2050, dtype=torch.float16), RuntimeError, "n cannot be greater than 2049 for Half type"),
+    (
+        lambda: torch.randperm(2**24 + 2, dtype=torch.float32),
+        RuntimeError,
+        "n cannot be greater than 2\\^24\\+1 for Float type",
+    ),
     (lambda: torch.randperm(3, dtype=torch.bool), NotImplementedError, "\"randperm\" not implemented for 'Bool'"),
     (lambda: torch.normal(torch.zeros(2), -1.0), RuntimeError, "found std -1"),
     (lambda: torch.normal(0.0, torch.tensor([-1.0])), RuntimeError, "all elements of std >= 0.0"),

@@ -191,3 +191,12 @@ def test_bits_are_kept_and_moved(name: str) -> None:
     ):
         with pytest.raises(NotImplementedError, match=f"not implemented for '{dtype.scalar}'"):
             call()
+
+
+def test_equal_ones_are_close_without_a_tolerance() -> None:
+    x = torch.tensor([1.0, 2.0, float("nan")]).to(torch.float8_e4m3fn)
+    y = torch.tensor([1.0, 2.5, float("nan")]).to(torch.float8_e4m3fn)
+    assert torch.isclose(x, y, rtol=0, atol=0).tolist() == [True, False, False]
+    assert torch.isclose(x, y, rtol=0, atol=0, equal_nan=True).tolist() == [True, False, True]
+    with pytest.raises(NotImplementedError, match="Float8_e4m3fn"):
+        torch.isclose(x, y)

@@ -76,12 +76,14 @@ def normal(
         shape = as_shape((size,))
         sampling.check_std(sigma)
         made = (
-            destination("normal", out, shape, dtype) if out is not None else empty_spec(spec_for(shape, dtype, device))
+            empty_spec(spec_for(shape, dtype, device))
+            if out is None
+            else destination("normal", out, shape, dtype, layout, device)
         )
         with unwatched():
             _normal_(made, mu, sigma, generator=generator)
         if out is not None:
-            return made
+            return made.requires_grad_() if requires_grad else made
         if RUNS.now is not None and quickly(made, generator):
             ran(quick("normal", made._spec, mu, sigma), (), made)
         return finish(made, requires_grad)

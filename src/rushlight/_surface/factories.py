@@ -36,7 +36,7 @@ from rushlight._types.symbols import as_double, finite, truncated
 
 mapped: Any = LazyModule("rushlight._engine.sharing.mapped")
 
-__all__: list[str] = []
+__all__ = ["check_out"]
 
 
 def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, Any, Any]:
@@ -44,6 +44,8 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, Any, Any]:
     dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
     requires_grad, out = kwargs.pop("requires_grad", False), kwargs.pop("out", None)
     layout = kwargs.pop("layout", None)
+    if out is not None:
+        check_out(name, out, layout=layout)
     if layout is not None and getattr(layout, "name", "strided") != "strided":
         raise NotImplementedError(f"rushlight has no layout {layout!r} yet ({name})")
     for ignored in ("pin_memory", "generator"):
@@ -52,17 +54,25 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, Any, Any]:
     if dtype is not None and not isinstance(dtype, DType):
         dtype = creation.python_dtype(dtype)
     if out is not None:
-        if not isinstance(out, Tensor):
-            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-        if dtype not in (None, out.dtype):
-            raise RuntimeError(
-                f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})"
-            )
-        if device is not None and as_device(device) is not out.device:
-            raise RuntimeError(
-                f"device type {as_device(device)} does not match device type of out parameter ({out.device})"
-            )
+        check_out(name, out, dtype, device=device)
     return dtype, device, requires_grad, out
+
+
+def check_out(name: str, out: Any, dtype: DType | None = None, layout: Any = None, device: Any = None) -> None:
+    """RuntimeError where a factory's `out=` is not of the dtype, layout or device that the call names as well."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if dtype not in (None, out.dtype):
+        raise RuntimeError(
+            f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})"
+        )
+    if layout is not None and layout is not out.layout:
+        mine, its = (x.name.title().replace("_", "").removesuffix("Coo") for x in (layout, out.layout))
+        raise RuntimeError(f"layout {mine} does not match layout of out parameter ({its})")
+    if device is not None and as_device(device) is not out.device:
+        raise RuntimeError(
+            f"device type {as_device(device)} does not match device type of out parameter ({out.device})"
+        )
 
 
 def _sparse(layout: Any) -> bool:
@@ -131,8 +141,11 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
             handled, made = HOOKS.override(shown[0], size, kwargs)
             if handled:
                 return made
-        if _sparse(kwargs.get("layout")):
-            return SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs)
+        if _sparse(layout := kwargs.get("layout")):
+            if (out := kwargs.pop("out", None)) is not None:
+                check_out(name, out, kwargs.get("dtype"), layout, kwargs.get("device"))
+                kwargs["dtype"] = out.dtype
+            return _into(out, SPARSE_FACTORIES[name](*(size or (kwargs.pop("size"),)), **kwargs))
         pins = kwargs.pop("pin_memory", False)
         dtype, device, requires_grad, out = _options(kwargs, name)
         memory_format = kwargs.pop("memory_format", None)
@@ -584,6 +597,8 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
     if (end - start) * step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     out = kwargs.pop("out", None)
+    if out is not None:
+        check_out("range", out, *(kwargs.get(k) for k in ("dtype", "layout", "device")))
     kwargs.setdefault("dtype", default_dtype() if out is None else out.dtype)
     count = math.floor((end - start) / step) + 1
     return _in_order(out, arange(start, start + count * step, step, **kwargs)[:count])
@@ -763,7 +778,7 @@ def _held(obj: Any, dtype: Any, copy: bool | None) -> Tensor | None:
         if copy is False:
             raise RuntimeError("can't alias NumPy scalars. Either remove copy=False or transform it in a ndarray.")
         return None
-    if hasattr(obj, "__dlpack__"):
+    if hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         return SPACES["torch"]["from_dlpack"](obj)
     try:
         memoryview(obj)

@@ -27,10 +27,12 @@ from rushlight._engine.random import random as streams
 from rushlight._engine.random import sampling
 from rushlight._engine.random.random import Generator
 from rushlight._engine.random.sampling import METHODS, check_generator, fit, fresh, not_implemented, overridable, quick
+from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
+from rushlight._surface.factories import check_out
 from rushlight._surface.registry import composite
 from rushlight._types.device import as_device
-from rushlight._types.dtype import BOOL, FLOAT16, INT64, DType
+from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 __all__ = ["destination", "named", "quickly"]
 
@@ -79,14 +81,15 @@ def _shape(name: str, size: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[in
     return as_shape(size, name)
 
 
-def destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | None) -> Tensor:
+def destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | None, layout: Any, device: Any) -> Tensor:
     """`out`, checked and resized."""
-    if not isinstance(out, Tensor):
-        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
-    if dtype is not None and dtype is not out._spec.dtype:
-        raise RuntimeError(f"dtype {dtype.scalar} does not match dtype of out parameter ({out._spec.dtype.scalar})")
+    check_out(name, out, dtype, layout, device)
     fit(out, shape)
     return out
+
+
+def _marked(out: Tensor, requires_grad: bool) -> Tensor:
+    return out.requires_grad_() if requires_grad else out
 
 
 def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callable[..., None], doc: str) -> None:
@@ -110,9 +113,10 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
         shape = _shape(name, size, kwargs)
         if kwargs or names is not None:
             raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs), 'names')}'")
-        _layout(name, layout)
         if out is not None:
-            return method(destination(name, out, shape, dtype), generator=generator)
+            made = method(destination(name, out, shape, dtype, layout, device), generator=generator)
+            return _marked(made, requires_grad)
+        _layout(name, layout)
         spec = spec_for(shape, dtype, device)
         generator = check_generator(name, generator, spec.device)
         made = empty_spec(spec)
@@ -354,11 +358,11 @@ def _randint(
         raise TypeError("randint() missing 1 required argument: 'size', a tuple of ints")
     if not isinstance(size, (tuple, list)) and not (isinstance(size, Tensor) and size.ndim):
         raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
-    _layout("randint", layout)
     shape = as_shape((size,))
     if out is not None:
-        made = destination("randint", out, shape, dtype)
+        made = destination("randint", out, shape, dtype, layout, device)
     else:
+        _layout("randint", layout)
         if requires_grad and not (dtype is not None and (dtype.is_floating_point or dtype.is_complex)):
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         made = (
@@ -367,7 +371,7 @@ def _randint(
             else empty_spec(spec_for(shape, dtype or INT64, device))
         )
     METHODS["random_"](made, low, high, generator=generator)
-    return made if out is not None else finish(made, requires_grad)
+    return finish(made, requires_grad) if out is None else _marked(made, requires_grad)
 
 
 @composite("randint_like", overridable=False)
@@ -452,13 +456,13 @@ def _randperm(
     pin_memory: bool = False,
 ) -> Tensor:
     check_generator("randperm", generator)
-    _layout("randperm", layout)
     n = as_int("randperm", "n", n)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
     if out is not None:
-        made = destination("randperm", out, (n,), dtype)
+        made = destination("randperm", out, (n,), dtype, layout, device)
     else:
+        _layout("randperm", layout)
         made = (
             fresh(INT64, as_device(None), (n,))
             if dtype is None and device is None
@@ -474,11 +478,18 @@ def _randperm(
         streams.fill_permutation(generator, address, count, dtype)
 
     sampling.write_random(made, "RandpermBackward0", fill)
-    return made if out is not None else finish(made, requires_grad)
+    return finish(made, requires_grad) if out is None else _marked(made, requires_grad)
+
+
+# The most numbers that a permutation of a float dtype may have: all of them are exact.
+_EXACT = {
+    FLOAT16: (2**11 + 1, "2049"), FLOAT32: (2**24 + 1, "2^24+1"), FLOAT64: (2**53 + 1, "2^53+1"),
+}  # fmt: skip
 
 
 def _check_fits(n: int, dtype: DType) -> None:
-    if dtype is FLOAT16 and n > 2049:
-        raise RuntimeError("n cannot be greater than 2049 for Half type.")
+    largest = _EXACT.get(dtype)
+    if largest is not None and n > largest[0]:
+        raise RuntimeError(f"n cannot be greater than {largest[1]} for {CPP_NAME[dtype.name]} type.")
     if not dtype.is_floating_point and n > 0 and n - 1 > (1 << dtype.itemsize * 8 - dtype.is_signed) - 1:
         raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")

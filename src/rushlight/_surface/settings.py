@@ -330,6 +330,11 @@ def _legacy(
     if not args:
         made = _TORCH["empty"](0, dtype=kind, device=device)
     elif len(args) == 1 and isinstance(args[0], Tensor):
+        if given is not None:
+            raise RuntimeError(
+                "Legacy tensor constructors and new() do not take a tensor together with a device. Use torch.tensor(...) or "
+                "torch.as_tensor(...) instead."
+            )
         if dtype not in (None, args[0]._spec.dtype):
             raise TypeError(f"expected a tensor of dtype {dtype!r} (got {args[0].dtype!r})")
         # Of a subclass with memory of its own, a plain tensor, and its `__torch_function__` is not asked.

@@ -464,7 +464,10 @@ def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
             raise _too_deep(level)
         if not len(level):
             return [], tuple(shape), []
-        level = level[0]
+        try:
+            level = level[0]
+        except Exception:
+            raise ValueError(f"could not determine the shape of object type '{type(level).__name__}'") from None
     inner: tuple[int, ...] = ()
     if is_array(level):
         inner = tuple(level.shape)

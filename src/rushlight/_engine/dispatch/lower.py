@@ -36,7 +36,7 @@ __all__ = ["Backward", "Literal", "Slot", "differentiate", "scalar_dtype", "trac
 
 # Operators that PyTorch computes for floats of eight bits on the CPU: in float32.
 _COMPUTES_FLOAT8 = frozenset((
-    "eq", "ne", "abs", "isnan", "isinf", "isfinite", "isreal", "all", "any", "count_nonzero", "mm", "addmm", "linear", "matmul", "linalg_multi_dot",
+    "eq", "ne", "isclose", "abs", "isnan", "isinf", "isfinite", "isreal", "all", "any", "count_nonzero", "mm", "addmm", "linear", "matmul", "linalg_multi_dot",
     "linalg_vector_norm",
 ))  # fmt: skip
 # Primitives that only move elements: the ones allowed for floats of eight bits and for bits without meaning.

@@ -11,7 +11,7 @@ from rushlight._base.errors import warn_once
 from rushlight._ops.bodies import C_NAME, as_bool, is_weak, isnan, number_kind, number_value, pair, refuse, wide
 from rushlight._ops.table import default_node_name, operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import BOOL, INT64
+from rushlight._types.dtype import BOOL, FLOAT8, INT64
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import default_dtype
 
@@ -64,6 +64,8 @@ def isclose(x: Any, y: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
     if rtol < 0 or atol < 0:
         which, value = ("rtol", rtol) if rtol < 0 else ("atol", atol)
         raise RuntimeError(f"{which} must be greater than or equal to zero, but got {value}")
+    if x.dtype in FLOAT8 and (rtol or atol):  # what is stored only can be equal, not near
+        raise NotImplementedError(f"\"mul_cpu_reduced_float\" not implemented for '{x.dtype.scalar}'")
     x, y = pair(wide(x), wide(y))
     close = prim.eq(x, y)
     exact = x.dtype.kind in "bui"

@@ -61,6 +61,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {list(t.shape)}")
     if any(t.dtype is not given[0].dtype for t in given):
         raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+    if any(t.device is not given[0].device for t in given):
+        raise RuntimeError("torch.meshgrid expects all tensors to have the same device")
     swap = indexing == "xy" and len(given) >= 2
     order = [given[1], given[0], *given[2:]] if swap else list(given)
     shape = tuple(t.numel() for t in order)
