@@ -142,6 +142,9 @@ t.unbind_copy(a.v, 0, out=(t.empty(0),)) | t.unbind_copy(a.v, 0, out=a.v) | t.na
 
 # Numbers that a dtype cannot hold, places that are not there, losses.
 HELD = """
+t.Tensor(t.DoubleStorage(2)) | t.DoubleTensor(t.FloatStorage(2)) | a.v.new(t.DoubleStorage(2)) | a.i.new(t.UntypedStorage(16)) | F.nll_loss(a.z, a.i[0, 0])
+F.fractional_max_pool2d(a.image, (1,), output_size=2) | F.fractional_max_pool2d(a.image, 2, output_size=(2,)) | F.fractional_max_pool3d(a.image[None], (1,), 2)
+F.max_unpool2d(a.image, a.image.long(), [1]) | F.max_unpool3d(a.image[None], a.image[None].long(), [1, 1]) | F.max_unpool2d(a.image, a.image.long(), 2, [1, 1, 1])
 t.scatter(a.f, 0, a.i[:1], 1j) | t.index_add(a.v, 0, a.classes, a.v[:2], alpha=1j) | t.index_fill(a.v, 0, a.classes, 1j) | t.lerp(a.f, a.f, 1j) | t.masked_fill(a.f, a.b, 1j)
 t.masked_fill(a.i, a.b, 1e30) | t.empty((2**70,)) | t.zeros(2, 2**70) | t.empty((t.tensor(True),)) | t.nn.Linear(2**70, 2) | F.linear(a.f.to(t.float8_e4m3fn), a.f)
 a.v[:0].index_put_((a.classes,), a.v[:2]) | t.index_put(a.v[:0], (a.classes,), a.v[:2]) | a.v[:0].scatter_(0, a.classes, a.v[:2]) | t.scatter_add(a.v[:0], 0, a.classes, a.v[:2])

@@ -341,6 +341,10 @@ def _legacy(
         held = type(args[0]) not in plain_classes and args[0]._storage is not None
         made = detach(args[0]) if held else args[0].detach()
     elif len(args) == 1 and isinstance(args[0], (storage.TypedStorage, storage.UntypedStorage)):
+        if args[0].__class__ is not storage.UntypedStorage and args[0].dtype is not kind:
+            raise RuntimeError(
+                f"Expected a Storage of type {kind.scalar} or an UntypedStorage, but got type {args[0].dtype.scalar} for argument 1 'storage'"
+            )
         made = storage.storage_tensor(args[0].untyped(), kind)
     elif all(_is_size(a) or (k and isinstance(a, bool)) for k, a in enumerate(args)):
         made = _TORCH["empty"](*[int(a) for a in args], dtype=kind, device=device)

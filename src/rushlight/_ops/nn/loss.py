@@ -197,9 +197,9 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
 def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
     """The dim of the classes; errors if input, target and weight do not fit."""
     if not x.shape:
-        raise (IndexError if name == "cross_entropy" else RuntimeError)(
-            f"{name}: expected input to have at least one dimension"
-        )
+        if name == "cross_entropy":
+            raise IndexError(f"{name}: expected input to have at least one dimension")
+        raise ValueError("Expected 1 or more dimensions (got 0)")
     dim = 0 if len(x.shape) == 1 else 1
     batch = (*x.shape[:dim], *x.shape[dim + 1 :])
     _class_dtype(target, x, name)

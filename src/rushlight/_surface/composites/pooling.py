@@ -110,6 +110,9 @@ def _fractional_max_pool(n: int) -> None:
             _random_samples = SPACES["torch"]["rand"](
                 batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device
             )
+        for word, given in (("kernel_size", kernel_size), ("output_size", output_size)):
+            if isinstance(given, (tuple, list)) and len(given) != n:
+                raise RuntimeError(f"{name}: {word} must either be a single int, or a tuple of {n} ints")
         return function_of(f"{name}_core")(input, kernel_size, output_size, _random_samples)
 
     @forms(

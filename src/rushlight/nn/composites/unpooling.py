@@ -20,6 +20,11 @@ def _unpool(n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, pad
     alert(f"max_unpooling{max(n, 2)}d_forward_out")
     kernel, pads = spread(kernel_size, n), spread(padding, n)
     steps = kernel if stride is None else spread(stride, n)
+    if len(kernel) != n:
+        raise RuntimeError(
+            f"max_unpool{n}d: kernel_size must be one int, or {n} of them, but got {len(kernel)} elements"
+        )
+    steps, pads = steps[:n], pads[:n]
     if input.dim() not in (n + 1, n + 2):
         raise RuntimeError(f"Expected a {n + 1}D or {n + 2}D input for max_unpool{n}d, got {input.dim()}D")
     if indices.dtype is not int64:
