@@ -142,6 +142,7 @@ t.unbind_copy(a.v, 0, out=(t.empty(0),)) | t.unbind_copy(a.v, 0, out=a.v) | t.na
 
 # Numbers that a dtype cannot hold, places that are not there, losses.
 HELD = """
+t.trapezoid(a.f, dx=1j) | t.cumulative_trapezoid(a.f, dx=True) | t.trapezoid(a.f, dx=2) | t.cumulative_trapezoid(a.f, a.v[:2])
 t.Tensor(t.DoubleStorage(2)) | t.DoubleTensor(t.FloatStorage(2)) | a.v.new(t.DoubleStorage(2)) | a.i.new(t.UntypedStorage(16)) | F.nll_loss(a.z, a.i[0, 0])
 F.fractional_max_pool2d(a.image, (1,), output_size=2) | F.fractional_max_pool2d(a.image, 2, output_size=(2,)) | F.fractional_max_pool3d(a.image[None], (1,), 2)
 F.max_unpool2d(a.image, a.image.long(), [1]) | F.max_unpool3d(a.image[None], a.image[None].long(), [1, 1]) | F.max_unpool2d(a.image, a.image.long(), 2, [1, 1, 1])

@@ -44,6 +44,8 @@ def _areas(y: Tensor, x: Any, dx: Any, dim: int) -> Any:
         return y
     later, earlier = y.narrow(at, 1, size - 1), y.narrow(at, 0, size - 1)
     if x is None:
+        if isinstance(dx, (bool, complex)):
+            raise RuntimeError("trapezoid: Currently, we only support dx as a real number.")
         return (later + earlier) * (0.5 * (1.0 if dx is None else dx))
     if x._spec.ndim == 1:
         gaps = function_of("diff")(x, 1, 0)
