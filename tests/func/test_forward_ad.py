@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -186,3 +188,27 @@ def test_backward_inside_of_a_level() -> None:
     assert x.grad.tolist() == [8.0, 8.0] and fwAD.unpack_dual(x.grad).tangent is None
     with pytest.raises(RuntimeError, match="inside a functorch transform"):
         torch.func.vmap(lambda v: v.sum().backward())(torch.ones(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "tangent"),
+    [
+        (torch.randn(3, 4), torch.randn(4, 3).t()), (torch.randn(4, 3).t(), torch.randn(3, 4)), (torch.randn(3, 4), torch.randn(1, 4).expand(3, 4)),
+        (torch.randn(3, 8)[:, ::2], torch.randn(3, 4)), (torch.randn(5, 4)[2:], torch.randn(3, 4)),
+    ],
+)  # fmt: skip
+def test_the_tangent_lies_as_the_tensor_does(tensor: Any, tangent: Any) -> None:
+    with fwAD.dual_level():
+        made = fwAD.make_dual(tensor, tangent)
+        kept = fwAD.unpack_dual(made).tangent
+        assert (kept.stride(), kept.storage_offset()) == (tensor.stride(), tensor.storage_offset())
+        assert (kept == tangent).all()
+        column = fwAD.unpack_dual(made.as_strided((2,), (1,), tensor.storage_offset()))
+        assert (column.tangent == kept.as_strided((2,), (1,), tensor.storage_offset())).all()
+
+
+def test_a_tangent_that_lies_so_already_is_shared() -> None:
+    tangent = torch.randn(3, 4)
+    with fwAD.dual_level():
+        kept = fwAD.unpack_dual(fwAD.make_dual(torch.randn(3, 4), tangent)).tangent
+        assert kept.data_ptr() == tangent.data_ptr()

@@ -299,9 +299,15 @@ def power(base: Any, exponent: Any, low: DType | None = None) -> Any:
     return fixed(base) if fixed is not None else prim.pow(base, rounded(build.full_like(base, exponent), low))
 
 
+def _power_node(input: Any, exponent: Any) -> str:
+    if is_number(exponent):
+        return "PowBackward0"
+    return "PowBackward1" if hasattr(input, "shape") else "PowBackward2"
+
+
 @operator("pow(Tensor input, Tensor exponent) -> Tensor", promote="same", numbers=("input", "exponent"), static=("exponent",), inplace=True,
           inplace_spaces=(), out=True,
-          node=lambda input, exponent: "PowBackward0" if is_number(exponent) else "PowBackward1" if hasattr(input, "shape") else "PowBackward2")  # fmt: skip
+          node=_power_node)  # fmt: skip
 def pow_(base: Any, exponent: Any) -> Any:
     """input ^ exponent."""
     if isinstance(exponent, bool) and given_dtype(base) is BOOL:
@@ -337,7 +343,7 @@ def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
 
 
 @operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
-          inplace_spaces=(), out="exact", like="operands", node="PowBackward0", tags=("same_dtype_in_place",))  # fmt: skip
+          inplace_spaces=(), out="exact", like="operands", node=_power_node, tags=("same_dtype_in_place",))  # fmt: skip
 def float_power(base: Any, exponent: Any) -> Any:
     """input ^ exponent, computed and returned in double precision."""
     complex_ = any(number_kind(v) == "c" for v in (base, exponent))

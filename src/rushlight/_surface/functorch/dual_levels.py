@@ -10,6 +10,8 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import _Mode
 from rushlight._engine.functorch.dual import become_plain, dual, parts
 from rushlight._engine.functorch.transformed import LEVELS, Level
+from rushlight._surface.registry import SPACES
+from rushlight._types.formats import STRIDED
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
@@ -92,8 +94,26 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     if type(tensor) is Tensor:
         seen = tensor.requires_grad or STATE.dispatch_modes
         shown = tensor.view_as(tensor) if seen else as_alias_view(tensor)
-    made = dual(shown, tangent, number)
-    return made
+    return dual(shown, _laid_as(tensor, tangent), number)
+
+
+def _laid_as(tensor: Tensor, tangent: Tensor) -> Tensor:
+    """The tangent, copied where it does not lie in its storage as the tensor does: views of both agree then."""
+    plain = type(tangent) is Tensor and tensor._storage is not None and tangent._storage is not None
+    if not plain or tensor.layout is not STRIDED or tangent.layout is not STRIDED or tensor.dtype is not tangent.dtype:
+        return tangent
+    ours, room = _place(tensor)
+    if _place(tangent) == (ours, room) and tensor.is_conj() == tangent.is_conj():
+        return tangent
+    fresh: Any = SPACES["torch"]["zeros"](room, dtype=tangent.dtype, device=tangent.device)
+    moved: Tensor = fresh.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tangent)
+    return moved
+
+
+def _place(tensor: Tensor) -> tuple[tuple[Any, ...], int]:
+    """Offset and strides (of dims with several items), and the number of elements in the storage."""
+    strides = tuple(s if n != 1 else None for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return (tensor.storage_offset(), *strides), tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
