@@ -341,7 +341,7 @@ def _legacy(
         held = type(args[0]) not in plain_classes and args[0]._storage is not None
         made = detach(args[0]) if held else args[0].detach()
     elif len(args) == 1 and isinstance(args[0], (storage.TypedStorage, storage.UntypedStorage)):
-        if args[0].__class__ is not storage.UntypedStorage and args[0].dtype is not kind:
+        if isinstance(args[0], storage.TypedStorage) and args[0].dtype is not kind:
             raise RuntimeError(
                 f"Expected a Storage of type {kind.scalar} or an UntypedStorage, but got type {args[0].dtype.scalar} for argument 1 'storage'"
             )
