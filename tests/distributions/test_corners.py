@@ -23,3 +23,15 @@ def test_slope_of_a_binomial_at_even_odds() -> None:
         logits = torch.tensor(0.0, requires_grad=True)
         Binomial(3, logits=logits).log_prob(torch.tensor(value)).backward()
         assert logits.grad.item() == slope
+
+
+@pytest.mark.parametrize("logit", [1e38, 200.0, 89.0])
+def test_continuous_bernoulli_with_logits_whose_probabilities_round_to_0_or_1(logit: float) -> None:
+    for sign in (1.0, -1.0):
+        p = torch.tensor([sign * logit], requires_grad=True)
+        made = torch.distributions.ContinuousBernoulli(logits=p)
+        likely, rare = made.log_prob(torch.tensor([sign > 0]).float()), made.log_prob(torch.tensor([sign < 0]).float())
+        assert abs(likely.item() - 2.7689815) < 1e-5 and abs(rare.item() + logit - likely.item()) < 1e-5 * logit
+        rare.sum().backward()
+        assert p.grad.tolist() == [-sign]
+        assert abs(made.mean.item() - (0.5 + sign * 0.4372742)) < 1e-5

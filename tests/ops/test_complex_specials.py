@@ -91,3 +91,20 @@ def test_special_values_are_those_of_numpy_or_pytorch(dtype: Any) -> None:
     from tools.sweeps import complex_specials as sweep
 
     assert not [line for name in sweep.NAMES for line in sweep.disagreements(name, dtype) if not sweep.KEPT.match(line)]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_logaddexp_of_infinities_is_pytorchs(dtype: str) -> None:
+    torch = rushlight
+
+    def total(a: complex, b: complex) -> complex:
+        return torch.logaddexp(*(torch.tensor(v, dtype=getattr(torch, dtype)) for v in (a, b))).item()  # type: ignore[no-any-return]
+
+    assert total(complex(-inf, 1), complex(-inf, 2)) == complex(-inf, 2)
+    assert total(complex(-inf, 2), complex(-inf, 0)) == complex(-inf, 0)
+    assert total(complex(-inf, 2), complex(1, 0)) == 1
+    endless = total(complex(inf, 0), complex(inf, 0))
+    assert endless.real == inf and (endless.imag == 0 or math.isnan(endless.imag))
+    for pair in ((complex(-inf, nan), 1), (1, complex(nan, 0)), (complex(inf, 0), complex(0, nan))):
+        found = total(*pair)
+        assert math.isnan(found.real) and math.isnan(found.imag)

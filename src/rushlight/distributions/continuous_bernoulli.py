@@ -11,7 +11,7 @@ from rushlight.distributions import constraints
 from rushlight.distributions.bernoulli import cross_entropy
 from rushlight.distributions.distribution import ProbsOrLogits, parametric
 from rushlight.distributions.exp_family import ExponentialFamily
-from rushlight.distributions.utils import clamp_probs
+from rushlight.distributions.utils import clamp_probs, lazy_property
 
 __all__ = ["ContinuousBernoulli"]
 
@@ -45,6 +45,11 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         self._broadcast(validate_args, **{given: logits if probs is None else probs})
         if probs is not None:
             self.probs = clamp_probs(self.probs)
+
+    @lazy_property
+    def probs(self) -> Any:
+        """Probabilities, kept off 0 and 1, where the norm is infinite."""
+        return clamp_probs(super().probs)
 
     def _outside_unstable_region(self) -> Any:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])

@@ -495,7 +495,11 @@ def logaddexp(x: Any, y: Any) -> Any:
     if x.dtype.is_complex:
         swap = prim.real(x) < prim.real(y)
         great, small = build.select(swap, y, x), build.select(swap, x, y)
-        return great + prim.log1p(prim.exp(small - great))
+        sums = great + prim.log1p(prim.exp(small - great))
+        level = prim.real(great)
+        endless = build.eq(prim.real(small), level) & build.eq(prim.abs(level), math.inf)  # no difference then
+        sums = build.select(endless, build.select(level < 0, y, prim.log(prim.exp(x) + prim.exp(y))), sums)
+        return build.select(isnan(x) | isnan(y), complex(math.nan, math.nan), sums)
     return _log_sum(x, y, "exp", lambda v: prim.log1p(v))
 
 
