@@ -179,6 +179,7 @@ F.poisson_nll_loss(a.b, a.b) | F.poisson_nll_loss(a.b, a.f, log_input=False) | F
 
 # What is taken, with the same dtype, shape, strides, values.
 TAKEN = """
+t.histogramdd(a.f[:, :0], []).hist | t.histogramdd(a.f[:, :0], [], density=True).hist
 F.huber_loss(a.h, a.f) | F.huber_loss(a.f, a.d, reduction="none") | F.hinge_embedding_loss(a.h, a.f) | F.hinge_embedding_loss(a.f, a.d) | F.hinge_embedding_loss(a.f, a.c)
 F.hinge_embedding_loss(a.f, a.v) | F.cosine_embedding_loss(a.f, a.f, t.ones(2).double()) | F.multilabel_soft_margin_loss(a.f, a.f[None]) | F.multilabel_soft_margin_loss(a.f, a.f, a.v)
 F.lp_pool1d(a.i, 2.0, 2) | F.lp_pool1d(a.h, 2.0, 2) | F.lp_pool2d(a.image.long(), 2.0, 2) | F.lp_pool2d(a.image.bool(), 2.0, 2)

@@ -111,6 +111,9 @@ def histogramdd(input: Tensor, bins: Any, *, range: Any = None, weight: Any = No
     if input.dtype not in (FLOAT32, FLOAT64):
         raise NotImplementedError(f"\"histogramdd\" not implemented for '{CPP_NAME[input.dtype.name]}'")
     count = input.shape[-1]
+    if not count and not (isinstance(bins, (list, tuple)) and bins):  # points without places: no box holds them
+        lone = SPACES["torch"]["full"]((), math.nan if density else 0.0, dtype=input.dtype)
+        return result_type_of("histogramdd", ("hist", "bin_edges"))((lone, ()))
     points = input.reshape(-1, count)
     shares = _point_weights(input, weight)
     axes = [bins] * count if isinstance(bins, int) else list(bins)
