@@ -433,3 +433,12 @@ def test_products_write_out_of_their_dtype_only() -> None:
 def test_true_divide_is_div() -> None:
     s = torch.tensor([0, 3]).to_sparse()
     assert torch.true_divide(s, 2).to_dense().tolist() == [0.0, 1.5] == s.true_divide(2).to_dense().tolist()
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "float16"])
+def test_one_entry_keeps_its_dtype(name: str) -> None:
+    dtype = getattr(torch, name)
+    held = torch.tensor([0, 1, 0]).to(dtype).to_sparse()
+    for entry in (held[1], held.select(0, 1), held[0]):
+        assert entry.dtype is dtype
+    assert held[1].item() == 1 and held[0].item() == 0

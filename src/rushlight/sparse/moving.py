@@ -195,7 +195,7 @@ def _chosen(x: Any, kept: Tensor, where: Tensor, shape: Sequence[int], in_order:
     """The entries `kept` of the coalesced tensor `x` at new places; an entry may be taken several times."""
     pattern = bare(x)
     held = pattern._held[kept]
-    made = make_coo(where, held, shape, in_order) if where.size(0) else held.sum(0)
+    made = make_coo(where, held, shape, in_order) if where.size(0) else held.sum(0, dtype=held.dtype)
     taken = bare(made) if is_sparse(made) else None
 
     def rule(grad: Any) -> tuple[Any]:
