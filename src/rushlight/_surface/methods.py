@@ -34,7 +34,6 @@ from rushlight._types.promotion import result_type as promote
 from rushlight._types.promotion import set_default_dtype as set_default
 
 handles: Any = LazyModule("rushlight._base.handles")
-storage: Any = LazyModule("rushlight._engine.core.storage")
 
 __all__: list[str] = []
 
@@ -402,7 +401,7 @@ def is_tensor(obj: Any) -> bool:
 def set_default_dtype(d: DType) -> None:
     """Set the dtype that Python floats get."""
     set_default(d)
-    SPACES["torch"]["Storage"] = storage.storage_type(d)
+    SPACES["torch"]["Storage"] = SPACES["torch"][f"{d.scalar}Storage"]
     vars(sys.modules["rushlight"]).pop("Storage", None)  # the package keeps what it was asked for
     clear_plans()
 
