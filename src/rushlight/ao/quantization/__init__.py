@@ -75,6 +75,7 @@ _PAGES = (
     "backend_config",
     "exported",
     "fx",
+    "int8_activations",
     "kv_cache",
     "quantize_fx",
     "utils",

@@ -9,7 +9,10 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.base import LazyModule
 from rushlight._interface.quantized import rows_together
+
+int8_activations: Any = LazyModule("rushlight.ao.quantization.int8_activations")
 
 __all__ = ["WeightOnlyLinear", "four_bits", "quantize_weights", "row_scales"]
 
@@ -171,9 +174,7 @@ def quantize_weights(
     """
     if activations not in ("float", "int8"):
         raise ValueError(f"activations must be 'float' or 'int8', got {activations!r}")
-    kind = WeightOnlyLinear
-    if activations == "int8":
-        from rushlight.ao.quantization.int8_activations import Int8ActivationLinear as kind
+    kind = WeightOnlyLinear if activations == "float" else int8_activations.Int8ActivationLinear
     for name, child in list(model.named_modules()):
         if type(child) is not nn.Linear or name in skip:
             continue
