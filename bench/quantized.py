@@ -256,7 +256,7 @@ def onnxruntime_row(x: np.ndarray, w: np.ndarray, bits: int) -> Callable[[], Any
 
 def integer_rows(x: np.ndarray, w: np.ndarray) -> dict[str, Callable[[], Any]]:
     """Products with weights of few bits and activations of eight, ours and onnxruntime's."""
-    page = importlib.import_module("rushlight.ao.quantization.int8_activations")
+    page = importlib.import_module("rushlight.ao.quantization.weight_only")
     layer = rushlight.nn.Linear(*w.shape, bias=False)
     with rushlight.no_grad():
         layer.weight.copy_(rushlight.from_numpy(w))

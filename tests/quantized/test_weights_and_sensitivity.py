@@ -12,9 +12,8 @@ import rushlight as torch
 from rushlight.__main__ import main
 from rushlight.ao.ns.fx.utils import compute_sqnr
 from rushlight.ao.ns.sensitivity import layer_sensitivity, plot_sensitivity
-from rushlight.ao.quantization.int8_activations import Int8ActivationLinear
 from rushlight.ao.quantization.kv_cache import QuantizedKVCache
-from rushlight.ao.quantization.weight_only import WeightOnlyLinear, quantize_weights
+from rushlight.ao.quantization.weight_only import Int8ActivationLinear, WeightOnlyLinear, quantize_weights
 
 
 def _net() -> torch.nn.Module:

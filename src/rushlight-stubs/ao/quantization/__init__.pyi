@@ -148,7 +148,6 @@ from rushlight.ao.quantization.quantization_mappings import get_quantized_operat
 from rushlight.ao.quantization.quantization_mappings import get_static_quant_module_class as get_static_quant_module_class
 from rushlight.ao.quantization import granularity as granularity
 from rushlight.ao.quantization import histograms as histograms
-from rushlight.ao.quantization import int8_activations as int8_activations
 from rushlight.ao.quantization import kv_cache as kv_cache
 from rushlight.ao.quantization.observer import load_observer_state_dict as load_observer_state_dict
 from rushlight.ao.quantization.quantization_mappings import no_observer_set as no_observer_set

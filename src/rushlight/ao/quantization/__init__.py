@@ -75,7 +75,6 @@ _PAGES = (
     "backend_config",
     "exported",
     "fx",
-    "int8_activations",
     "kv_cache",
     "quantize_fx",
     "utils",
