@@ -36,7 +36,7 @@ def pins(compiled, x):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("rows", [4, 9, 67, 300])
+@pytest.mark.parametrize("rows", [4, 9, 49, 67, 300])
 def test_bits_are_those_of_eager_calls(rows, dtype):
     run, x = forward(module(dtype)), torch.randn(rows, 96).to(dtype)
     compiled = packed(run)

@@ -65,6 +65,7 @@ PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, ab
 PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
 PINNED = 1 << 12  # least elements of an operand for it to stay packed
+LEAST_HEIGHT, FEW_TILES = 7, 6  # rows of a tile that is as fast as a higher one; tiles of few rows, at most
 PINNED_COLUMNS = 1 << 10  # most columns of B beside an A that stays packed: B is packed at every call
 _CALLS: dict[str, Callable[..., Any]] = {}
 _UNFUSED = Fusion()
@@ -262,6 +263,22 @@ def _fitting(forms: Sequence[Form], rows: int) -> Form:
     return best
 
 
+def _filled(forms: Sequence[Form], rows: int) -> Sequence[Form]:
+    """The forms, and for few rows one whose tiles they fill: 49 rows are 7 tiles of 7, where tiles of 8 or 14 take 56.
+
+    A lower tile is as fast while its sums hide the latency of an addition.  It is one more kernel to compile, so this is
+    for operands that stay packed.
+    """
+    form, tile = forms[0], forms[0].tile
+    if not isinstance(tile, RegisterTile) or tile.rows < 2 * LEAST_HEIGHT or rows > FEW_TILES * tile.rows:
+        return forms
+    heights = {height: -(-rows // height) * height for height in range(tile.rows, LEAST_HEIGHT - 1, -1)}
+    height = min(heights, key=heights.__getitem__)
+    if heights[height] * 31 >= min(-(-rows // f.tile.rows) * f.tile.rows for f in forms) * 30:
+        return forms
+    return (Form(form.source, form.result, tile.sized(height, tile.vectors), form.other, form.conjugated), *forms)
+
+
 def _even(n: int, about: int, step: int) -> int:
     """The size of pieces of n, about `about`: equal multiples of `step`."""
     pieces = max(1, round(n / about))
@@ -298,7 +315,7 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
     if transposed:
         before, along, shape = before[::-1], along[::-1], shape.transposed
     (m, n, k), (a_strides, b_strides, c_strides) = shape.sizes, shape.strides
-    form = _fitting(forms, m)
+    form = _fitting(_filled(forms, m) if fusion.pinned >= 0 else forms, m)
     tile, (size, _) = form.tile, form.sizes
     tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
