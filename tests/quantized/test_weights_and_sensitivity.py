@@ -66,6 +66,14 @@ def test_layers_that_products_of_bytes_do_not_fit() -> None:
         Int8ActivationLinear(64, 64).load_state_dict(made[0].state_dict(), strict=False)
 
 
+@pytest.mark.parametrize(("bits", "name"), [(8, "_weight_int8pack_mm"), (4, "_weight_int4pack_mm_for_cpu")])
+def test_products_with_weights_of_few_bits_are_aten_operators(bits: int, name: str) -> None:
+    layer, x = WeightOnlyLinear.from_float(torch.nn.Linear(64, 32), bits, 32), torch.randn(3, 64)
+    exported = torch.export.export(layer, (x,))
+    assert getattr(torch.ops.aten, name).default in [node.target for node in exported.graph.nodes]
+    assert torch.equal(exported.module()(x), layer(x))
+
+
 def test_ranges_of_four_bits_are_fitted() -> None:
     """Less is lost than where the least and the largest number of a group become 0 and 15; equal numbers are kept."""
     w = np.random.default_rng(3).normal(size=(32, 256)).astype(np.float32)
