@@ -12,23 +12,9 @@ import pytest
 from rushlight._backends.cpu.runtime import storage, threads
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.cpu.runtime.stubs import bind, load_kernel, make_kernel_callable, native_address
-from rushlight._native import (
-    atomic_add,
-    extern,
-    f32,
-    f64,
-    i1,
-    i8,
-    i64,
-    jit,
-    llvm_compiler,
-    loader,
-    native,
-    objects,
-    u8,
-    u64,
-)
+from rushlight._native import atomic_add, extern, f32, f64, i1, i8, i64, jit, llvm_compiler, native, objects, u8, u64
 from rushlight._native.compiled import cached_object, compile_native
+from rushlight._native.objectfiles import loader
 from rushlight._native.target import host_target
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")

@@ -261,8 +261,9 @@ def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
 
 def preserved(shape: Sequence[int], strides: Sequence[int]) -> Shape:
     """Strides of a copy of an operand (`clone`, `empty_like`): the same if it is dense, also along dims of one item, else
-    dense in the same order."""
-    return tuple(strides) if is_dense(shape, strides) else dense_strides(shape, memory_order(shape, strides))
+    dense in the same order.  Without elements it is dense, in any order."""
+    kept = 0 in shape or is_dense(shape, strides)
+    return tuple(strides) if kept else dense_strides(shape, memory_order(shape, strides))
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
