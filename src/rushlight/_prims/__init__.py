@@ -1,4 +1,4 @@
-"""The primitives: 132 strict operations; every operator is written over them.
+"""The primitives: 133 strict operations; every operator is written over them.
 
     from rushlight._prims import prim
     y = prim.exp(x)             # inside a trace
