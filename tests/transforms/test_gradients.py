@@ -66,7 +66,9 @@ DECOMPOSED = [
     c
     for c in DIFFERENTIABLE
     if (isinstance(c.primitive.vjp, ByDecomposition) or isinstance(c.primitive.jvp, ByDecomposition))
-    and not (c.primitive.name == "recurrence_grad" and c.number > 0)  # a thousand nodes each, made alike
+    and not (
+        c.primitive.name in ("ragged_attention_grad", "recurrence_grad") and c.number > 0
+    )  # a thousand nodes each, made alike
 ]
 LENT = {"as they are": lambda x: x, "of another shape": lambda x: x.reshape(-1), "turned": lambda x: x.T}
 SEEN = {"as they are": lambda v, x: v, "of another shape": lambda v, x: build.reshape(v, x.shape),
