@@ -50,6 +50,8 @@ def test_products_of_bytes_are_those_of_the_rounded_numbers(bits: int, rows: int
     found = made(x).detach().numpy()
     np.testing.assert_allclose(found, rounded @ weight.astype(np.float64).T + layer.bias.detach().numpy(), atol=2e-5)
     assert torch.equal(torch.compile(made)(x), made(x))
+    x[0, 40] = torch.nan
+    assert made(x)[0].isnan().all() and not made(x)[1:].isnan().any() and made(x[:0]).shape == (0, 48)
 
 
 def test_layers_that_products_of_bytes_do_not_fit() -> None:

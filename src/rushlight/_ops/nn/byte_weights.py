@@ -113,8 +113,8 @@ def linear_int4_words(x: Any, weight: Any, scales: Any, starts: Any) -> Any:
     """
     _check("linear_int4_words", x, weight, 8)
     blocks, words, rows = weight.shape
-    groups, n = scales.shape[0], blocks * rows
-    if scales.shape != (groups, n) or starts.shape != (groups, n) or words * 8 % (GROUP * groups):
+    n, groups = blocks * rows, scales.shape[0] if scales.shape else 0
+    if scales.shape != (groups, n) or starts.shape != (groups, n) or not groups or words * 8 % (GROUP * groups):
         raise RuntimeError(
             f"linear_int4_words: expected scales and starts [G, {n}] of G groups that divide {words * 8 // GROUP}, got "
             f"{list(scales.shape)}, {list(starts.shape)}"
@@ -123,15 +123,7 @@ def linear_int4_words(x: Any, weight: Any, scales: Any, starts: Any) -> Any:
     halves = prim.bitwise_and(weight, build.full_like(weight, 0x0F0F0F0F)), _high(weight)
     ints, factors = _rounded(x)
     if x.shape[0] > FEW:
-        fours = build.reshape(
-            build.transpose(prim.cat(*(build.expand_dims(h, (2,)) for h in halves), dim=2), (1, 2, 0, 3)),
-            (2 * words, blocks, rows),
-        )
-        numbers = build.convert(_bytes(build.transpose(fours, (1, 0, 2))), FLOAT32)
-        shape = (groups, 8 * words // groups, blocks * rows)
-        wide = [prim.broadcast(f, shape=shape, dims=(0, 2)) for f in (scale, start)]
-        numbers = build.reshape(build.reshape(numbers, shape) * wide[0] + wide[1], (8 * words, blocks * rows))
-        return build.convert(build.dot(_numbers(ints, factors), numbers), x.dtype)
+        return build.convert(build.dot(_numbers(ints, factors), _weight_of_fours(halves, scale, start)), x.dtype)
     steps = words * 8 // GROUP // groups
     shape = (x.shape[0], blocks, rows, groups * steps)
     parts = [build.reshape(h, (blocks, groups * steps, GROUP // 8, rows)) for h in halves]
@@ -143,6 +135,17 @@ def linear_int4_words(x: Any, weight: Any, scales: Any, starts: Any) -> Any:
     y = prim.sum(sums * prim.broadcast(lanes, shape=sums.shape, dims=(1, 2, 3)), dims=(3, 4))
     common = prim.sum(build.reshape(_group_sums(ints, factors), (x.shape[0], groups, steps)), dims=(2,))
     return build.convert(build.reshape(y, (x.shape[0], blocks * rows)) + build.dot(common, start), x.dtype)
+
+
+def _weight_of_fours(halves: tuple[Any, Any], scale: Any, start: Any) -> Any:
+    """Numbers [K, N] of a weight of four bits: its words [B, K / 8, R] of low and of high halves, scale and start [G, N]."""
+    blocks, words, rows = halves[0].shape
+    pairs = prim.cat(*(build.expand_dims(half, (2,)) for half in halves), dim=2)
+    ints = _bytes(build.reshape(pairs, (blocks, 2 * words, rows)))
+    shape = (scale.shape[0], 8 * words // scale.shape[0], blocks * rows)
+    wide = [prim.broadcast(factor, shape=shape, dims=(0, 2)) for factor in (scale, start)]
+    numbers = build.reshape(build.convert(ints, FLOAT32), shape) * wide[0] + wide[1]
+    return build.reshape(numbers, (8 * words, blocks * rows))
 
 
 def _high(words: Any) -> Any:
