@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.nn.quantized_products import FEW
+from rushlight._ops.nn.quantized_products import FEW, picked
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32, INT32
@@ -35,19 +35,11 @@ def _words(ints: Any) -> Any:
     """Words [M, G, GROUP / 4] of integers [M, G, GROUP]: the first number is in the lowest byte."""
     fours = build.reshape(ints, (*ints.shape[:-1], GROUP // 4, 4))
     low = prim.bitwise_and(fours, build.full_like(fours, 255))
-    word = _item(low, 0)
+    word = picked(low, 3, 0)
     for k in range(1, 4):
-        part = _item(low, k)
+        part = picked(low, 3, k)
         word = prim.bitwise_or(word, prim.shift_left(part, build.full_like(part, 8 * k)))
     return word
-
-
-def _item(x: Any, index: int, dim: int = -1) -> Any:
-    """One index of a dim, which is removed."""
-    dim %= len(x.shape)
-    starts, stops = [0] * len(x.shape), list(x.shape)
-    starts[dim], stops[dim] = index, index + 1
-    return build.squeeze(prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * len(x.shape)), (dim,))
 
 
 # ***** products *****
@@ -71,7 +63,7 @@ def _sums(words: Any, parts: Any, shape: Any) -> Any:
     sums = build.full(shape, 0, INT32)
     for k, part in enumerate(parts):
         left = prim.broadcast(build.transpose(part, (0, 2, 1)), shape=shape, dims=(1, 2, 3))
-        sums = prim.dp4a(left, prim.broadcast(_item(words, k), shape=shape, dims=(0, 3)), sums)
+        sums = prim.dp4a(left, prim.broadcast(picked(words, 2, k), shape=shape, dims=(0, 3)), sums)
     return build.convert(sums, FLOAT32)
 
 
@@ -95,7 +87,7 @@ def linear_int8_words(x: Any, weight: Any, scales: Any) -> Any:
         groups, each = words * 4 // GROUP, GROUP // 4
         shape = (x.shape[0], blocks, rows, groups)
         parts = build.reshape(weight, (blocks, groups, each, rows))
-        sums = _sums(_words(ints), [_item(parts, k, 2) for k in range(each)], shape)
+        sums = _sums(_words(ints), [picked(parts, 2, k) for k in range(each)], shape)
         y = prim.sum(sums * prim.broadcast(factors, shape=shape, dims=(0, 3)), dims=(3,))
         y = build.reshape(y, (x.shape[0], blocks * rows))
         shift = prim.sum(_group_sums(ints, factors), dims=(1,)) * -128.0
@@ -127,7 +119,7 @@ def linear_int4_words(x: Any, weight: Any, scales: Any, starts: Any) -> Any:
     steps = words * 8 // GROUP // groups
     shape = (x.shape[0], blocks, rows, groups * steps)
     parts = [build.reshape(h, (blocks, groups * steps, GROUP // 8, rows)) for h in halves]
-    sums = _sums(_words(ints), [_item(parts[k % 2], k // 2, 2) for k in range(GROUP // 4)], shape)
+    sums = _sums(_words(ints), [picked(parts[k % 2], 2, k // 2) for k in range(GROUP // 4)], shape)
     sums = build.reshape(
         sums * prim.broadcast(factors, shape=shape, dims=(0, 3)), (x.shape[0], blocks, rows, groups, steps)
     )

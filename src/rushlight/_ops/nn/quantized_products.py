@@ -20,7 +20,7 @@ from rushlight._prims import build, prim
 from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64, INT32, UINT8, DType
 from rushlight._types.layout import broadcast_shapes, dense_strides
 
-__all__ = ["SMALL_SCALE", "rows_together"]
+__all__ = ["FEW", "SMALL_SCALE", "picked", "rows_together"]
 
 SMALL_SCALE = 6.0999998822808266e-05  # a float32: no scale that is chosen for numbers is smaller
 
@@ -420,8 +420,8 @@ def _streamed_groups(x: Any, packed: Any, scale: Any, zero: Any) -> Any:
     parts, terms = build.reshape(x, (x.shape[0], groups, steps, STEP)), None
     packed = build.reshape(packed, (blocks, groups, steps, STEP // 2, rows))
     for k in range(STEP):
-        left = prim.broadcast(_picked(parts, 3, k), shape=shape, dims=(0, 3, 4))
-        bits = build.transpose(_half(_picked(packed, 3, k // 2), k % 2, x.dtype), (0, 3, 1, 2))
+        left = prim.broadcast(picked(parts, 3, k), shape=shape, dims=(0, 3, 4))
+        bits = build.transpose(_half(picked(packed, 3, k // 2), k % 2, x.dtype), (0, 3, 1, 2))
         right = prim.broadcast(bits, shape=shape, dims=(1, 2, 3, 4))
         terms = left * right if terms is None else prim.fma(left, right, terms)
     factors = build.transpose(build.reshape(scale, (groups, blocks, rows)), (1, 2, 0))
@@ -429,7 +429,7 @@ def _streamed_groups(x: Any, packed: Any, scale: Any, zero: Any) -> Any:
     return build.reshape(y, (x.shape[0], blocks * rows)) + build.dot(prim.sum(parts, dims=(2, 3)), zero - scale * 8.0)
 
 
-def _picked(x: Any, dim: int, index: int) -> Any:
+def picked(x: Any, dim: int, index: int) -> Any:
     """One index of a dim, which is removed."""
     starts, stops = [0] * len(x.shape), list(x.shape)
     starts[dim], stops[dim] = index, index + 1
@@ -451,6 +451,6 @@ def _convert_weight_to_int4pack_for_cpu(weight: Any, inner: int) -> Any:
         raise RuntimeError("_convert_weight_to_int4pack_for_cpu: expect N divisible by 16 and K by 32")
     rows = rows_together(n)
     pairs = build.transpose(build.reshape(weight, (n // rows, rows, k // 2, 2)), (0, 2, 1, 3))
-    low, high = (_picked(pairs, 3, i) for i in range(2))
+    low, high = (picked(pairs, 3, i) for i in range(2))
     packed = prim.bitwise_or(low, prim.shift_left(high, build.full_like(high, 4)))
     return build.convert(build.reshape(packed, (n, k // 2)), UINT8)
