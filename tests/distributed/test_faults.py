@@ -60,8 +60,11 @@ def test_a_late_rank_is_warned_of_with_its_line(flight: tuple[str, list[Any]]) -
         assert 1 <= len(warnings) <= 3, warnings  # after 0.3, 0.6 and 1.2 s, or later by what questions to others take
         for text in (error, *warnings):
             assert "all_gather_into_tensor #4 of group" in text and "(float32 [2])" in text
-            assert "rank 1 has not joined: it is at" in text and "time.sleep(3.5)" in text
-            assert "its last operation was all_reduce(sum) #3 of group" in text and "async_op=True).wait()" in text
+            assert "rank 1 has not joined: " in text
+        # A rank that gets no processor in time says nothing of what it does; asked several times, it does once.
+        told = next(text for text in (error, *warnings) if "rank 1 has not joined: it is at" in text)
+        assert "time.sleep(3.5)" in told
+        assert "its last operation was all_reduce(sum) #3 of group" in told and "async_op=True).wait()" in told
         assert "timed out after 1." in error and f"trace_{rank})" in error
     assert found[1] == ("", [], ["completed"] * 3)
 
