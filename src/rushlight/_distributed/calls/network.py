@@ -70,6 +70,7 @@ class Network:
         self._links: dict[int, Link] = {}
         self._open: set[Link] = set()
         self._gone: dict[int, str] = {}
+        self.left: set[int] = set()  # those among them that said goodbye
         self._unknown = 0
         self._closed = False
         _OPEN.add(self)
@@ -169,6 +170,7 @@ class Network:
         self._end(link, why)
 
     def _leave(self, link: Link) -> None:
+        self.left.add(link.peer)
         self._note_gone(link.peer, "it has shut down")
         self._drop(link)
 

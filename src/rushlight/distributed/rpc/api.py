@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from rushlight._interface.calls import WorkerGoneError
 from rushlight.distributed import DistError, PrefixStore, rendezvous
 from rushlight.distributed.autograd.contexts import CONTEXTS
 from rushlight.distributed.rpc import constants
@@ -172,10 +173,14 @@ def _all_gather(
         )
     gathered = dict(states.gathered_objects)
     if me == leader:
-        for future in [
-            rpc_async(name, _give, (key, name, gathered, False), timeout=timeout) for name in names if name != me
-        ]:
-            future.wait()
+        others = [agent.worker(name) for name in names if name != me]
+        sent = [rpc_async(info.name, _give, (key, info.name, gathered, False), timeout=timeout) for info in others]
+        for info, future in zip(others, sent, strict=True):
+            try:
+                future.wait()
+            except WorkerGoneError:  # who has all objects may end before its answer is on its way
+                if info.id not in agent.network.left:
+                    raise
     with _GATHERING:
         del _GATHERED[key]
     return gathered
