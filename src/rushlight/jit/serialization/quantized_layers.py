@@ -105,13 +105,27 @@ _ARITHMETIC = {
 @cache
 def _forms() -> dict[str, _Form]:
     """The table: by the name of a class behind `rushlight.ao.nn`."""
-    weights = "__torch__.torch.classes.quantized.{}PackedParamsBase"
-    fused = "intrinsic.quantized.modules"
-    linear = {**_OUTPUT, "_packed_params": weights.format("Linear")}
-    found = {
+    return {
+        **_single_forms(),
+        **_activation_forms(),
+        **_normalization_forms(),
+        **_dynamic_linear_forms(),
+        **_convolution_forms(),
+    }
+
+
+_WEIGHTS = "__torch__.torch.classes.quantized.{}PackedParamsBase"
+_FUSED = "intrinsic.quantized.modules"
+
+
+def _single_forms() -> dict[str, _Form]:
+    """Layers that have no kin."""
+    linear = {**_OUTPUT, "_packed_params": _WEIGHTS.format("Linear")}
+    rows = {"_packed_params": _WEIGHTS.format("Embedding")}
+    return {
         "quantized.linear.Linear": _Form("quantized.modules.linear", linear, _over("linear"), _linear),
-        "intrinsic.quantized.LinearReLU": _Form(f"{fused}.linear_relu", linear, _over("linear_relu"), _linear),
-        "intrinsic.quantized.LinearTanh": _Form(f"{fused}.linear_relu", linear, _over("linear_tanh"), _linear),
+        "intrinsic.quantized.LinearReLU": _Form(f"{_FUSED}.linear_relu", linear, _over("linear_relu"), _linear),
+        "intrinsic.quantized.LinearTanh": _Form(f"{_FUSED}.linear_relu", linear, _over("linear_tanh"), _linear),
         "quantized.stubs.Quantize": _Form(
             "quantized.modules", {**_OUTPUT, "dtype": "int"},
             {"forward": ("X: Tensor", "torch.quantize_per_tensor(X, self.scale, self.zero_point, self.dtype)")}, _stub,
@@ -130,12 +144,16 @@ def _forms() -> dict[str, _Form]:
         "quantized.functional_modules.QFunctional": _Form(
             "quantized.modules.functional_modules", _OUTPUT, _ARITHMETIC, _functional
         ),
+        "quantized.embedding.Embedding": _Form(
+            "quantized.modules.embedding_ops", rows,
+            {"forward": ("indices: Tensor", "ops.quantized.embedding_byte(self._packed_params, indices, False)")}, _embedding,
+        ),
     }  # fmt: skip
-    rows = {"_packed_params": weights.format("Embedding")}
-    found["quantized.embedding.Embedding"] = _Form(
-        "quantized.modules.embedding_ops", rows,
-        {"forward": ("indices: Tensor", "ops.quantized.embedding_byte(self._packed_params, indices, False)")}, _embedding,
-    )  # fmt: skip
+
+
+def _activation_forms() -> dict[str, _Form]:
+    """Activations with a number of their own."""
+    found = {}
     for name, more in (("ELU", {"alpha": "float"}), ("LeakyReLU", {"negative_slope": "float", "inplace": "bool"})):
         given = (
             "self.scale, self.zero_point, self.alpha"
@@ -146,6 +164,12 @@ def _forms() -> dict[str, _Form]:
             "quantized.modules.activation", {**_OUTPUT, **more},
             {"forward": ("input: Tensor", f"ops.quantized.{'elu' if name == 'ELU' else 'leaky_relu'}(input, {given})")}, _activation,
         )  # fmt: skip
+    return found
+
+
+def _normalization_forms() -> dict[str, _Form]:
+    """Norms."""
+    found = {}
     affine = {**_OUTPUT, "weight": "Optional[Tensor]", "bias": "Optional[Tensor]", "eps": "float"}
     last = "self.weight, self.bias, self.eps, self.scale, self.zero_point"
     for name, operator, more, first in (
@@ -157,7 +181,13 @@ def _forms() -> dict[str, _Form]:
         found[f"quantized.normalization.{name}"] = _Form(
             "quantized.modules.normalization", {**affine, **more}, {"forward": ("input: Tensor", body)}, _normalized
         )
-    packed = {"_packed_params": weights.format("Linear")}
+    return found
+
+
+def _dynamic_linear_forms() -> dict[str, _Form]:
+    """Linear layers that round their input."""
+    found = {}
+    packed = {"_packed_params": _WEIGHTS.format("Linear")}
     for name, operator in (
         ("quantized.dynamic.layers.Linear", ""),
         ("intrinsic.quantized.dynamic.LinearReLU", "_relu"),
@@ -166,23 +196,29 @@ def _forms() -> dict[str, _Form]:
         found[name] = _Form(place, packed, _over(f"linear{operator}_dynamic", last="True"), _dynamic)
         half = _over(f"linear{operator}_dynamic_fp16", last="")
         found[f"{name}:half"] = _Form(place, packed, half, _half_dynamic)
+    return found
+
+
+def _convolution_forms() -> dict[str, _Form]:
+    """Convolutions, static and dynamic, alone and with what follows them."""
+    found = {}
     for n, kind in ((1, "Conv2d"), (2, "Conv2d"), (3, "Conv3d")):
-        conv = {**_OUTPUT, "_packed_params": weights.format(kind)}
+        conv = {**_OUTPUT, "_packed_params": _WEIGHTS.format(kind)}
         for transposed in ("", "Transpose"):
             operator = f"conv{'_transpose' if transposed else ''}{n}d_dynamic"
             found[f"quantized.dynamic.layers.Conv{transposed}{n}d"] = _Form(
-                "quantized.dynamic.modules.conv", {"_packed_params": weights.format(kind)},
+                "quantized.dynamic.modules.conv", {"_packed_params": _WEIGHTS.format(kind)},
                 _over(operator, last="True"), _dynamic_conv,
             )  # fmt: skip
         for name, place, operator in (
             (f"quantized.conv.Conv{n}d", "quantized.modules.conv", f"conv{n}d"),
             (f"quantized.conv.ConvTranspose{n}d", "quantized.modules.conv", f"conv_transpose{n}d"),
-            (f"intrinsic.quantized.ConvReLU{n}d", f"{fused}.conv_relu", f"conv{n}d_relu"),
+            (f"intrinsic.quantized.ConvReLU{n}d", f"{_FUSED}.conv_relu", f"conv{n}d_relu"),
         ):
             found[name] = _Form(place, conv, _over(operator), _conv)
-    conv = {**_OUTPUT, "_packed_params": weights.format("Conv2d")}
+    conv = {**_OUTPUT, "_packed_params": _WEIGHTS.format("Conv2d")}
     for name, operator in (("ConvAdd2d", "conv2d_add"), ("ConvAddReLU2d", "conv2d_add_relu")):
-        found[f"intrinsic.quantized.{name}"] = _Form(f"{fused}.conv_add", conv, _over(operator, "extra"), _conv)
+        found[f"intrinsic.quantized.{name}"] = _Form(f"{_FUSED}.conv_add", conv, _over(operator, "extra"), _conv)
     return found
 
 
