@@ -154,16 +154,15 @@ def _single_forms() -> dict[str, _Form]:
 def _activation_forms() -> dict[str, _Form]:
     """Activations with a number of their own."""
     found = {}
-    for name, more in (("ELU", {"alpha": "float"}), ("LeakyReLU", {"negative_slope": "float", "inplace": "bool"})):
-        given = (
-            "self.scale, self.zero_point, self.alpha"
-            if name == "ELU"
-            else "self.negative_slope, self.inplace, self.scale, self.zero_point"
-        )
+    for name, operator, settings, given in (
+        ("ELU", "elu", {"alpha": "float"}, "self.scale, self.zero_point, self.alpha"),
+        ("LeakyReLU", "leaky_relu", {"negative_slope": "float", "inplace": "bool"},
+         "self.negative_slope, self.inplace, self.scale, self.zero_point"),
+    ):  # fmt: skip
+        body = f"ops.quantized.{operator}(input, {given})"
         found[f"quantized.activation.{name}"] = _Form(
-            "quantized.modules.activation", {**_OUTPUT, **more},
-            {"forward": ("input: Tensor", f"ops.quantized.{'elu' if name == 'ELU' else 'leaky_relu'}(input, {given})")}, _activation,
-        )  # fmt: skip
+            "quantized.modules.activation", {**_OUTPUT, **settings}, {"forward": ("input: Tensor", body)}, _activation
+        )
     return found
 
 
