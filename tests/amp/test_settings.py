@@ -162,3 +162,36 @@ def test_the_default_device_and_what_it_is_not_for() -> None:
     for wrong in (lambda: torch.Tensor(2, device="meta"), lambda: x.new(2, device="meta")):
         with pytest.raises(RuntimeError, match="legacy constructor expects device type: cpu but device type: meta"):
             wrong()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta", "cuda", "xpu", "cuda:7"])
+def test_legacy_constructors_look_at_the_device_before_they_ask_for_it(device: str) -> None:
+    """Real PyTorch 2.13 raises RuntimeError whether or not there is such a device."""
+    x = torch.ones(2)
+    for wrong in (
+        lambda: torch.Tensor(x, device=device),
+        lambda: torch.IntTensor(x, device=device),
+        lambda: x.new(x, device=device),
+    ):
+        with pytest.raises(RuntimeError, match="do not take a tensor together with a device") as caught:
+            wrong()
+        assert not isinstance(caught.value, AssertionError)
+    for make in (lambda: torch.Tensor(2, device=device), lambda: x.new([1.0], device=device)):
+        if device == "cpu":
+            assert make().device.type == "cpu"
+            continue
+        kind = device.partition(":")[0]
+        with pytest.raises(
+            RuntimeError, match=f"expects device type: cpu but device type: {kind} was passed"
+        ) as caught:
+            make()
+        assert not isinstance(caught.value, AssertionError)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_types_of_tensors_on_a_missing_gpu_are_type_errors() -> None:
+    for make in (lambda: torch.cuda.FloatTensor(2), lambda: torch.cuda.IntTensor(torch.ones(2)), torch.cuda.HalfTensor):
+        with pytest.raises(
+            TypeError, match=r"type torch.cuda.\w+ is not available: rushlight was asked for device 'cuda'"
+        ):
+            make()

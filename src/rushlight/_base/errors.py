@@ -26,6 +26,7 @@ __all__ = [
     "MissingDeviceError",
     "MissingExtraError",
     "MissingFeatureError",
+    "MissingTypeError",
     "NotDifferentiableError",
     "OutOfMemoryError",
     "PACKAGE",
@@ -74,6 +75,10 @@ class MissingFeatureError(NotImplementedError):
 
 class MissingDeviceError(AssertionError, RuntimeError):
     """A device that this machine, or rushlight, lacks; PyTorch's CPU builds raise AssertionError for it."""
+
+
+class MissingTypeError(MissingDeviceError, TypeError):
+    """A type of tensors on a device that this machine lacks; PyTorch's CPU builds raise TypeError for it."""
 
 
 def install_command(extra: str) -> str:

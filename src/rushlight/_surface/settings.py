@@ -7,6 +7,7 @@ import warnings
 from typing import Any, NoReturn
 
 from rushlight._backends.precision import FP32_PRECISION
+from rushlight._base.errors import MissingDeviceError, MissingTypeError
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core import dlpack, printing, storage
 from rushlight._engine.core.convert import detach
@@ -317,11 +318,7 @@ def _legacy(
     They are on the device `home`, whatever the default device is.
     """
     given = kwargs.pop("device", None)
-    device = home if given is None else as_device(given)
-    if device is not home:
-        raise RuntimeError(
-            f"legacy constructor expects device type: {home.type} but device type: {device.type} was passed"
-        )
+    device = home if given is None else _legacy_device(given, args, home)
     if not args:
         args = _named_argument(kwargs)
     if kwargs:
@@ -330,11 +327,6 @@ def _legacy(
     if not args:
         made = _TORCH["empty"](0, dtype=kind, device=device)
     elif len(args) == 1 and isinstance(args[0], Tensor):
-        if given is not None:
-            raise RuntimeError(
-                "Legacy tensor constructors and new() do not take a tensor together with a device. Use torch.tensor(...) or "
-                "torch.as_tensor(...) instead."
-            )
         if dtype not in (None, args[0]._spec.dtype):
             raise TypeError(f"expected a tensor of dtype {dtype!r} (got {args[0].dtype!r})")
         # Of a subclass with memory of its own, a plain tensor, and its `__torch_function__` is not asked.
@@ -367,6 +359,19 @@ def _legacy(
     else:
         raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
     return made if cls is Tensor else as_subclass(made, cls)
+
+
+def _legacy_device(given: Any, args: tuple[Any, ...], home: Device) -> Device:
+    """The `device=` of a legacy constructor, which names the type that the constructor has anyway."""
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        raise RuntimeError(
+            "Legacy tensor constructors and new() do not take a tensor together with a device. Use torch.tensor(...) or "
+            "torch.as_tensor(...) instead."
+        )
+    kind = Device(given).type  # also of a device that this machine lacks
+    if kind != home.type:
+        raise RuntimeError(f"legacy constructor expects device type: {home.type} but device type: {kind} was passed")
+    return as_device(given)
 
 
 def _named_argument(kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -418,7 +423,11 @@ class TypedTensor(type):
         )
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return _legacy(Tensor, args, kwargs, cls.dtype, as_device(cls.device_type))
+        try:
+            home = as_device(cls.device_type)
+        except MissingDeviceError as error:
+            raise MissingTypeError(f"type {cls.__module__}.{cls.__name__} is not available: {error}") from None
+        return _legacy(Tensor, args, kwargs, cls.dtype, home)
 
 
 for _name in [d.name for d in DTYPES]:

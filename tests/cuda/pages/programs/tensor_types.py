@@ -16,6 +16,7 @@ def page_types_are_constructors() -> None:
         RuntimeError, match="legacy constructor expects device type: cuda but device type: cpu was passed"
     ):
         torch.cuda.FloatTensor(2, device="cpu")
+    assert torch.cuda.FloatTensor(2, device="cuda:1").device == torch.device("cuda:1")
 
 
 def page_types_are_of_a_device() -> None:
