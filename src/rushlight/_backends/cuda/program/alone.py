@@ -58,12 +58,12 @@ def _sums(node: Node) -> bool:
 
 
 def call_of(results: Sequence[Value]) -> list[Node]:
-    """The nodes of the call that makes some values."""
+    """The nodes of the call that makes some values, marks among them."""
     found: dict[int, Node] = {}
     todo = list(results)
     while todo:
         node = todo.pop().node
-        if node is not None and id(node) not in found and node.prim.name not in ("border", "operand", "unfused"):
+        if node is not None and id(node) not in found and node.prim.name not in ("border", "operand"):
             found[id(node)] = node
             todo += node.inputs
     return list(found.values())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["convolutions_laid"]
 
 Strides = Sequence[int]
-_SEAMS = ("border", "operand", "unfused")  # where a call or a kernel begins or ends
+_SEAMS = ("border", "operand")  # where a call begins or ends
 
 
 def convolutions_laid(graph: Graph) -> Graph:
@@ -72,7 +72,7 @@ def _strides_of(value: Value) -> Strides | None:
     """How a view of a call's result lies in memory; None for values of other kinds."""
     views: list[Node] = []
     while value.node is not None and value.node.prim.name != "border":
-        if value.node.prim.name not in _SEAMS:
+        if value.node.prim.name not in (*_SEAMS, "unfused"):
             if value.node.prim.layout is None:
                 return None
             views.append(value.node)
