@@ -63,6 +63,12 @@ PLAN = (
     # Were these wrong, they would hang the card: nothing but themselves comes behind them.
     Section("warpgroups", "warpgroups", 60, 15),
     _products("products wgmma", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="wgmma"),
+    _products(
+        "products wgmma walk",
+        RUSHLIGHT_CUDA_GEMM="ours",
+        RUSHLIGHT_CUDA_PRODUCTS="wgmma",
+        RUSHLIGHT_CUDA_SCHEDULE="walk",
+    ),
 )
 _START = 60.0  # seconds until a process must have begun its first row
 _DEATHS = 4  # of processes of one section without a row between them

@@ -14,7 +14,7 @@ from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
 from rushlight._backends.cuda.gemm.tiles import choose_tile
-from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
+from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS, choose_group_tile
 from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step
 from rushlight._graph.core import trace
@@ -98,17 +98,32 @@ def wgmma_grouped_rows(small: bool = True) -> Case:
 # ***** products whose programs walk from tile to tile *****
 
 
-@flagship
-def walking_product(small: bool = True) -> Case:
+def _walking(small: bool, way: str) -> Case:
     """bfloat16; a program for each multiprocessor."""
-    m, n, k = (300, 200, 136) if small else (8192, 8192, 8192)
+    m, n, k = (304, 200, 136) if small else (8192, 8192, 8192)
     arrays = Arrays()
     a, b = (arrays.operand(bf16(normal(*s, seed=x)), BFLOAT16) for x, s in enumerate(((m, k), (k, n))))
     out = arrays.operand(np.zeros((m, n), np.uint16), BFLOAT16)
-    tile = choose_tile(BFLOAT16, FLOAT32, 1, 8192, 8192)._replace(walks=3 if small else 132)
-    return arrays.case(
-        [product_launch(Product(a, b, out, FLOAT32), tile, 1, store_result(out))], 2e-2, 2e-1, flops=2 * m * n * k
-    )
+    if way == "wgmma":  # in the small form more turns than slots, over several tiles
+        tile = choose_group_tile(a, 1, *((128, 64) if small else (m, n)), k)
+    else:
+        tile = choose_tile(BFLOAT16, FLOAT32, 1, 8192, 8192)
+    tile = tile._replace(walks=3 if small else 132)
+    with PRODUCTS.scoped(way):
+        steps = [product_launch(Product(a, b, out, FLOAT32), tile, 1, store_result(out))]
+    return arrays.case(steps, 2e-2, 2e-1, flops=2 * m * n * k)
+
+
+@flagship
+def walking_product(small: bool = True) -> Case:
+    """By `mma`."""
+    return _walking(small, "mma")
+
+
+@flagship
+def wgmma_walking_product(small: bool = True) -> Case:
+    """The copies for the next tile begin while a tile is stored."""
+    return _walking(small, "wgmma")
 
 
 # ***** convolutions with what follows them *****

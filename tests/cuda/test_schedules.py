@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.threads.twins import compare
+from tests.threads.twins import TwinError, compare, run_thread_kernel
 
 import rushlight
 from rushlight._backends.cuda.arguments import dense_operand
@@ -17,33 +18,87 @@ from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
 from rushlight._backends.cuda.gemm.schedules import SCHEDULE, shared_out, tile_of
 from rushlight._backends.cuda.gemm.tiles import TileShape, count_splits
+from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._backends.registry import backend_of
+from rushlight._codegen.threads import lower
+from rushlight._codegen.threads.form import Instruction, ThreadKernel
 from rushlight._types.device import Device
 from rushlight._types.dtype import FLOAT16, FLOAT32
 
 TILE = TileShape(64, 64, 32, 4, 3)
+TILES = {"mma": TILE, "wgmma": TileShape(64, 64, 64, 4, 2)}
 
 
-def product(*batch: int, m: int = 200, n: int = 136, k: int = 96) -> Product:
+def product(*batch: int, m: int = 136, n: int = 72, k: int = 136) -> Product:
     a, b = (dense_operand(Memory(2 * int(np.prod(s))), FLOAT16, s) for s in ((*batch, m, k), (*batch, k, n)))
     return Product(a, b, dense_operand(Memory(4 * int(np.prod((*batch, m, n)))), FLOAT32, (*batch, m, n)), FLOAT32)
 
 
-@pytest.mark.parametrize("batch", [(3,)])
-def test_bits_do_not_depend_on_how_many_programs_walk(batch: tuple[int, ...]) -> None:
-    made, random = product(*batch), np.random.default_rng(0)
+@pytest.mark.parametrize("way", ["mma", "wgmma"])
+def test_bits_do_not_depend_on_how_many_programs_walk(way: str) -> None:
+    made, random = product(3), np.random.default_rng(0)
     a, b = (random.standard_normal(x.shape).astype(np.float16) for x in (made.a, made.b))
     given = {made.a.memory: a, made.b.memory: b, made.out.memory: np.zeros(made.out.shape, np.float32)}
     found, kernels = [], set()
     for walks in (0, 1, 2, 5):
-        step = product_launch(made, TILE._replace(walks=walks), 1, store_result(made.out))
+        with PRODUCTS.scoped(way):
+            step = product_launch(made, TILES[way]._replace(walks=walks), 1, store_result(made.out))
+        assert ("wgmma" in {i.kind for i in lower(step.kernel, "sm_90a").body.walk()}) == (way == "wgmma")
         assert walks in (0, step.grid[0])
         arguments = [given[x.memory] if isinstance(x, Operand) else x for x in step.arguments]
-        found.append(compare(step.kernel, step.grid, arguments, rtol=1e-5, atol=1e-5)[-1])
+        found.append(compare(step.kernel, step.grid, arguments, rtol=1e-4, atol=1e-4)[-1])
         kernels.add(step.kernel.name)
     np.testing.assert_allclose(found[0], a.astype(np.float32) @ b.astype(np.float32), rtol=1e-4, atol=1e-3)
     assert all(np.array_equal(found[0], x) for x in found) and len(kernels) == 2
+
+
+def walking_groups() -> tuple[Launch, ThreadKernel]:
+    """A product whose warpgroups walk, with 2 slots for the 3 turns of each tile."""
+    made = product()
+    with PRODUCTS.scoped("wgmma"):
+        step = product_launch(made, TILES["wgmma"]._replace(walks=2), 1, store_result(made.out))
+    assert isinstance(step, Launch)
+    return step, lower(step.kernel, "sm_90a")
+
+
+def test_what_lives_from_tile_to_tile_shares_no_bytes() -> None:
+    """The ring, its barriers, and where a tile moves before it is stored."""
+    made = walking_groups()[1]
+    buffers = {i.attributes["buffer"] for i in made.body.walk() if "buffer" in i.attributes}
+    spans = sorted((b.offset, b.offset + b.size) for b in buffers)
+    assert len(spans) == 3 and all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def _never_freed(tiles: list[Instruction], at: int) -> None:
+    del tiles[at]
+
+
+def _freed_too_early(tiles: list[Instruction], at: int) -> None:
+    """Products of the last turn are still open then."""
+    for instruction in tiles:
+        if instruction.kind == "wgmma_wait":
+            instruction.attributes["pending"] = 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (_never_freed, "waits for a phase of a barrier that nothing completes"),
+        (_freed_too_early, "a copy into byte .* starts while another or products may use it"),
+    ],
+)
+def test_a_tile_frees_its_last_slot_when_its_products_are_done(fault: Any, message: str) -> None:
+    step, made = walking_groups()
+    (roles,) = (i for i in made.body.walk() if i.kind == "roles")
+    tiles = roles.bodies[1].instructions
+    fault(tiles, next(k for k, i in enumerate(tiles) if i.kind == "mbarrier_arrive"))
+    arguments = [
+        np.zeros(x.shape, "float16" if x.dtype is FLOAT16 else "float32") if isinstance(x, Operand) else x
+        for x in step.arguments
+    ]
+    with pytest.raises(TwinError, match=message):
+        run_thread_kernel(made, step.grid, arguments, [p.type.element for p in step.kernel.params])
 
 
 def test_who_walks() -> None:

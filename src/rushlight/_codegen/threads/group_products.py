@@ -1,7 +1,7 @@
 """Which loops warpgroups can multiply (`wgmma`, sm_90a), and how their operands lie in shared memory.
 
 A `for` qualifies if it does nothing but one product of two tiles of arrays (`load_tile`) that are parameters of the
-kernel.
+kernel; also within one other `for`, by which a program walks from tile to tile.
 
 In a slot of shared memory a tile is a row of boxes, each with 128 bytes of the dim that is dense in memory; within a
 box the hardware's swizzle of 128 bytes tells where they lie.  `Side` says how the instruction finds a part of it:
@@ -139,6 +139,7 @@ class GroupProduct(NamedTuple):
     b: TileSource
     group_rows: tuple[int, ...]  # by bit of the warpgroup's number: the row that it adds
     group_columns: tuple[int, ...]
+    walk: Op | None = None  # the loop over tiles around it
 
     @property
     def columns(self) -> int:
@@ -162,14 +163,28 @@ class GroupProduct(NamedTuple):
 
 
 def find_products(kernel: Kernel) -> dict[Op, GroupProduct]:
-    """The loop of a kernel that warpgroups can do, by the operation; at most one."""
+    """The loop of a kernel that warpgroups can do, by the operation that is lowered in its place; at most one."""
     for op in kernel.body.ops:
-        found = _product(kernel, op) if op.kind == "for" else None
+        found = (_product(kernel, op) or _walk(kernel, op)) if op.kind == "for" else None
         if found is not None:
             return {op: found}
         if not _goes_before(op):
             break
     return {}
+
+
+def _walk(kernel: Kernel, outer: Op) -> GroupProduct | None:
+    """The product in a loop over tiles, which carries nothing from tile to tile."""
+    (body,) = outer.regions
+    if len(body.params) != 1:
+        return None
+    for op in body.ops:
+        if op.kind == "for":
+            found = _product(kernel, op)
+            return None if found is None else found._replace(walk=outer)
+        if op.kind not in PURE:
+            return None
+    return None
 
 
 def _goes_before(op: Op) -> bool:

@@ -24,7 +24,9 @@ from .layout import Layout, bits_of
 from .shared import place_shared
 from .tile_maps import TileMap
 
-__all__ = ["Lowering", "LoweringError", "lower"]
+__all__ = ["MOST_SHARED_BYTES", "Lowering", "LoweringError", "lower"]
+
+MOST_SHARED_BYTES = 232448  # of a block, on sm_90
 
 
 class LoweringError(NotImplementedError):
@@ -41,8 +43,12 @@ def lower(kernel: Kernel, architecture: str = "sm_80") -> ThreadKernel:
         kernel = copied(kernel)
         products = find_products(kernel) if architecture == "sm_90a" else {}
         expand_tiles(kernel.body, [s.access.op for found in products.values() for s in (found.a, found.b)])
-    made = Lowering(kernel, capability, products).kernel()
-    place_shared(made)
+    for stages in range(max(kernel.stages, 1), 0, -1):
+        made = Lowering(kernel, capability, products, stages).kernel()
+        place_shared(made)
+        # a ring that lives on from tile to tile leaves no bytes to what moves tiles
+        if made.shared <= MOST_SHARED_BYTES or stages <= 2 or all(p.walk is None for p in products.values()):
+            break
     return made
 
 
@@ -62,8 +68,9 @@ def thread_dtype(tile: Tile) -> DType:
 class Lowering:
     """The state of lowering one kernel.  `values` holds what is visible, one dictionary for each region."""
 
-    def __init__(self, kernel: Kernel, capability: int, products: Mapping[Op, GroupProduct]) -> None:
+    def __init__(self, kernel: Kernel, capability: int, products: Mapping[Op, GroupProduct], stages: int) -> None:
         self.source, self.products = kernel, products  # loops that warpgroups do: see `warpgroup`
+        self.stages = stages  # most slots of their ring
         _check(kernel)
         self.layouts = Layouts(kernel, capability, {p.dot: p.layout(kernel.warps) for p in products.values()})
         self.maps: list[TileMap] = []

@@ -65,11 +65,15 @@ def _spans(body: Body) -> dict[Buffer, tuple[int, int]]:
                 visit(inner)
             if instruction.kind in ("for", "while", "roles"):
                 loops.append((start, count))
+            if instruction.kind == "roles":  # warps that copy use their bytes at any time
+                for inner in instruction.bodies[0].walk():
+                    if "buffer" in inner.attributes:
+                        uses[inner.attributes["buffer"]] += [start, count]
 
     visit(body)
     spans = {}
     for buffer, places in uses.items():
-        first, last = places[0], places[-1]
+        first, last = min(places), max(places)
         for start, end in loops:  # inner loops come first
             inside = start <= first and last <= end
             if not inside and first <= end and start <= last:

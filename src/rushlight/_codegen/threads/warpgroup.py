@@ -2,22 +2,26 @@
 
 Further warps copy: they wait until a slot is free, say how many bytes will come, and start the copies.  The other warps wait for
 the bytes, multiply in the background, and free the slot of the turn before when its products are done.
+
+Where a program walks from tile to tile, both go on through the ring: the copies for the next tile begin while the others store
+the last one.
 """
 
 from __future__ import annotations
 
-from rushlight._codegen.blocks import Op
+from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks.tiles import TileAccess
 from rushlight._types.dtype import BOOL, INT32
 
-from .form import Buffer, Registers, Value
+from .choose import PURE
+from .form import Body, Buffer, Registers, Value
 from .group_products import GROUP, ROW_BYTES, GroupProduct, TileSource, is_zero, tile_map
 from .layout import Layout, bits_of
-from .lower import HANDLERS, Lowering
+from .lower import HANDLERS, MOST_SHARED_BYTES, Lowering
 
 __all__: list[str] = []
 
-MOST_SHARED = 232448 - 1024  # bytes of a block, less what barriers take
+MOST_SHARED = MOST_SHARED_BYTES - 1024  # bytes of a block, less what barriers take
 
 
 class _Ring:
@@ -26,7 +30,7 @@ class _Ring:
     def __init__(self, lo: Lowering, product: GroupProduct) -> None:
         self.lo, self.product = lo, product
         self.slot_bytes = product.a.nbytes + product.b.nbytes
-        self.stages = max(1, min(lo.source.stages, MOST_SHARED // self.slot_bytes))
+        self.stages = max(1, min(lo.stages, MOST_SHARED // self.slot_bytes))
         self.buffer = Buffer(self.stages * self.slot_bytes, 1024)
         self.barriers = Buffer(16 * self.stages)
         self.from_zeros = is_zero(product.loop.operands[3])
@@ -154,39 +158,101 @@ def _fragments(layout: Layout, n: int, width: int) -> list[tuple[list[int], int]
     return found
 
 
+_COUNTER = Registers(INT32, 1, True)
+
+
 def _grouped(lo: Lowering, product: GroupProduct) -> None:
     """The loop, by copying and by multiplying warps; its result is that of the loop as it was."""
     b, op, ring = lo.b, product.loop, _Ring(lo, product)
     low, high, step = (lo.uniform(v) for v in op.operands[:3])
-    (param,) = op.regions[0].params[1:]
-    layout = lo.layouts.of[param]
-    if ring.from_zeros:
-        start = b.emit("undefined", [], [Registers(product.form.result, layout.size)]).result
-    else:
-        (start,) = (b.spread(v, layout.size) for v in lo.carried(op.operands[3:], [param]))
+    start, zero = _start(lo, ring), b.number(0, INT32)
     ring.start()
-    counter, zero = Registers(INT32, 1, True), b.number(0, INT32)
-    with b.body([low.type, counter, counter]) as copying:
+    with b.body([low.type, _COUNTER, _COUNTER]) as copying:
         copying.yielded = ring.produce(*copying.params)
-    with b.body([low.type, start.type, counter, counter, counter]) as multiplying:
-        index, *rest = multiplying.params
-        multiplying.yielded = ring.consume(index, low, *rest)
+    multiplying = _turns(ring, low, start)
     operands = [low, high, step, zero, zero, start, zero, zero, zero]
     made = b.emit("roles", operands, [v.type for v in multiplying.params[1:]], [copying, multiplying], carried=2)
-    held = ring.wait(made.results[0], 0)
+    _give(lo, ring, low, high, made.results[0])
+    b.emit("barrier", [], [])  # the ring's bytes are free
+
+
+def _walking(lo: Lowering, product: GroupProduct) -> None:
+    """The loop over tiles around such a loop: which slot comes next, and the parity of its barriers, go from tile to tile."""
+    assert product.walk is not None
+    b, ring, (tiles,) = lo.b, _Ring(lo, product), product.walk.regions
+    bounds, zero = [lo.uniform(v) for v in product.walk.operands[:3]], b.number(0, INT32)
+    before, behind = _around(tiles, product.loop)
+    types = [bounds[0].type, _COUNTER, _COUNTER]
+    ring.start()
+    with b.body(types) as copying, lo.scope():
+        lo.put(tiles.params[0], copying.params[0])
+        for op in before:
+            if op.kind in PURE and op.result.type.numel == 1:
+                lo.uniform(op.result)
+        turns = [lo.uniform(v) for v in product.loop.operands[:3]]
+        with b.body([turns[0].type, _COUNTER, _COUNTER]) as body:
+            body.yielded = ring.produce(*body.params)
+        copying.yielded = b.emit("for", [*turns, *copying.params[1:]], [_COUNTER, _COUNTER], [body]).results
+    with b.body(types) as multiplying, lo.scope():
+        index, slot, parity = multiplying.params
+        lo.put(tiles.params[0], index)
+        lo.ops(Region((), before))
+        low, high, step = (lo.uniform(v) for v in product.loop.operands[:3])
+        start = _start(lo, ring)
+        body = _turns(ring, low, start)
+        operands = [low, high, step, start, slot, parity, zero]
+        made = b.emit("for", operands, [v.type for v in body.params[1:]], [body])
+        held, *following, last = made.results
+        held = _give(lo, ring, low, high, held)
+        some = b.pointwise("lt", low, high, dtype=BOOL)
+        b.emit("mbarrier_arrive", [ring.barrier(last, True), some], [], buffer=ring.barriers, ring=True)
+        lo.ops(Region((), behind))
+        multiplying.yielded = following
+    b.emit("roles", [*bounds, zero, zero, zero, zero], [_COUNTER, _COUNTER], [copying, multiplying], carried=2)
+
+
+def _around(region: Region, loop: Op) -> tuple[list[Op], list[Op]]:
+    """The operations of a region before and behind a loop."""
+    at = region.ops.index(loop)
+    return region.ops[:at], region.ops[at + 1 : -1]
+
+
+def _start(lo: Lowering, ring: _Ring) -> Value:
+    """The accumulators before the first turn."""
+    loop = ring.product.loop
+    (param,) = loop.regions[0].params[1:]
+    layout = lo.layouts.of[param]
+    if ring.from_zeros:
+        return lo.b.emit("undefined", [], [Registers(ring.product.form.result, layout.size)]).result
+    (start,) = (lo.b.spread(v, layout.size) for v in lo.carried(loop.operands[3:], [param]))
+    return start
+
+
+def _turns(ring: _Ring, low: Value, start: Value) -> Body:
+    """The loop's body, of the warps that multiply."""
+    with ring.lo.b.body([low.type, start.type, _COUNTER, _COUNTER, _COUNTER]) as body:
+        index, *rest = body.params
+        body.yielded = ring.consume(index, low, *rest)
+    return body
+
+
+def _give(lo: Lowering, ring: _Ring, low: Value, high: Value, held: Value) -> Value:
+    """Wait for all products, and say what the loop's result is."""
+    b, product = lo.b, ring.product
+    held = ring.wait(held, 0)
     if ring.from_zeros:  # a loop without a turn
         none = b.pointwise("lt", low, high, dtype=BOOL)
         held = b.pointwise("select", none, held, b.number(0, held.dtype), dtype=held.dtype)
-    b.emit("barrier", [], [])  # the ring's bytes are free
     lo.maps += ring.maps
     lo.copiers = GROUP
-    lo.put(op.results[0], held, layout)
+    lo.put(product.loop.results[0], held, lo.layouts.of[product.loop.regions[0].params[1]])
+    return held
 
 
 def _for(lo: Lowering, op: Op) -> None:
     found = lo.products.get(op)
     if found is not None:
-        _grouped(lo, found)
+        (_grouped if found.walk is None else _walking)(lo, found)
     else:
         _other_for(lo, op)
 

@@ -68,7 +68,7 @@ def product_steps(
             return product_steps(call, joined.a, joined.b, joined.out, **options)
     chosen_here = tile is None
     if tile is None and plain and wants_groups(a, b, sums, precision):
-        tile, chosen_here = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth), False
+        tile = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth)
     tile = tile or tile_of(a.dtype, sums, numel(tuple(batch)), rows, columns, depth)
     splits = splits or count_splits(tile, numel(tuple(batch)), rows, columns, depth)
     store = epilogue or store_result(_parts_first(out) if dtype.is_complex else out)

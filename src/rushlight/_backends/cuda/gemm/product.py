@@ -301,10 +301,8 @@ class ProductKernel:
     def _name(self) -> str:
         p = self.product
         kinds = f"{p.a.dtype.abbr}_{p.b.dtype.abbr}_{p.sums.abbr}"
-        return (
-            f"{'grouped_' if self.tiles else 'walking_' if self.tile.walks else ''}product_{kinds}_"
-            f"{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
-        )
+        how = ("walking_" if self.tile.walks else "") + ("grouped_" if self.tiles else "")
+        return f"{how}product_{kinds}_{self.tile.rows}x{self.tile.columns}x{self.tile.depth}"
 
 
 def product_launch(

@@ -185,8 +185,8 @@ def _roles(p: NvptxPrinter, i: Instruction) -> None:
         p.line("ret void")
     p.begin(multiply)
     _give_registers(p, "inc", _multiplying(p))
-    p.values.update(zip(i.results, p.loop(i.bodies[1], [*bounds, *values[carried:]]), strict=True))
     p.barrier_threads = count
+    p.values.update(zip(i.results, p.loop(i.bodies[1], [*bounds, *values[carried:]]), strict=True))
 
 
 def launch_registers(kernel: ThreadKernel) -> int:

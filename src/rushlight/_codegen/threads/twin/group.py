@@ -1,6 +1,6 @@
 """Bulk copies, barriers in memory and products of warpgroups in the twin: one legal order of what the hardware does at once.
 
-The warps that copy run ahead as far as barriers let them, before each turn of those that multiply.  A copy lands when its
+The warps that copy run ahead as far as barriers let them, before each wait of those that multiply.  A copy lands when its
 barrier is waited for, as late as it may; until then its bytes are unusable, and who reads them is reported.  So is a copy into
 bytes that products may still read, and a wait that nothing ends.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rushlight._codegen.scalar import Val
+from rushlight._codegen.scalar import Val, reg_type
 
 from ..form import Body, Instruction, Value
 from ..group_products import GROUP, Side
@@ -38,6 +38,7 @@ class GroupState:
             64 + p.kernel.shared
         )  # the open group of products and the last that is done, then 16 bytes for 16
         self.chunks = p.reserve(self.chunk_bytes)
+        self.copiers: Copiers | None = None  # while instructions of the other warps are printed
 
 
 def _state(p: TwinPrinter) -> GroupState:
@@ -81,6 +82,8 @@ def _mbarrier_arrive(p: TwinPrinter, i: Instruction) -> None:
 
 def _mbarrier_wait(p: TwinPrinter, i: Instruction) -> None:
     state = _state(p)
+    if state.copiers is not None:
+        state.copiers.run_ahead()
     p.line(
         f"call void @rl.mbar.wait(ptr %ctx, ptr {_barrier(p, i.operands[0])}, i64 {_wide(p, i.operands[1])}, ptr {state.queue}, "
         f"ptr {state.chunks}, ptr {p.where(i)})"
@@ -166,80 +169,117 @@ GROUP_BLOCK = {
 # ***** warps that copy, and warps that multiply *****
 
 
-class Turns:
-    """The copying warps within a loop over turns of the others: as many turns as barriers allow."""
+class Copiers:
+    """The copying warps, whose loop is left and entered again: where they are lies in memory of the twin.
 
-    def __init__(self, p: TwinPrinter, body: Body, steps: Sequence[Step]) -> None:
-        self.p, self.body, self.steps = p, body, steps
-        self.at, self.outer = p.phis(body.params)  # where they are at the begin of a turn
+    Their body is a turn, or holds the one loop over turns, of each tile.
+    """
 
-    def ahead(self, high: Val, step: Val) -> list[Val]:
-        """Print the turns; gives where they are afterwards, in the block that is open."""
-        p, before = self.p, self.p.label
-        ahead, attempt, goes_on = (p.new_label(n) for n in ("ahead", "attempt", "stops"))
-        p.jump(ahead)
-        p.begin(ahead)
-        at, now = p.phis(self.body.params)
-        p.scalars.update(zip(self.body.params, now, strict=True))
-        signed = self.body.params[0].dtype.is_signed
-        more = p.effect(f"icmp {'slt' if signed else 'ult'} {now[0].type} {now[0]}, {high}", "i1")
-        p.line(f"br i1 {more}, label %{attempt}, label %{goes_on}")
-        p.begin(attempt)
+    def __init__(self, p: TwinPrinter, i: Instruction, steps: Sequence[Step]) -> None:
+        self.p, (low, high, step) = p, (p.scalars[x] for x in i.operands[:3])
+        self.state, self.places = p.reserve(128), dict[Value, int]()
+        self.body, self.steps, self.high, self.step = i.bodies[0], steps, high, step
+        self.loop = next((k for k, s in enumerate(steps) if s.instructions[0].kind == "for"), None)
+        self._put(self.body.params, [low, *(p.scalars[x] for x in i.operands[3 : 3 + i.attributes["carried"]])])
+        if self.loop is not None:
+            self._mark(False)
+
+    def run_ahead(self) -> None:
+        """Print turns for as long as their first waits would end at once."""
+        p, state = self.p, _state(self.p)
+        state.copiers = None
+        again, inside, stop = (p.new_label(n) for n in ("ahead", "attempt", "stops"))
+        p.jump(again)
+        p.begin(again)
         with p.em.scope():
-            self._turn(goes_on)
-            following = [now[0] + step, *(p.scalars[x] for x in self.body.yielded)]
-            p.jump(ahead)
-            p.close_phis(at, now, [(before, self.outer), (p.label, following)])
-        p.begin(goes_on)
-        return now
+            self._get(self.body.params)
+            p.line(f"br i1 {self._goes(self.body, self.high)}, label %{inside}, label %{stop}")
+            p.begin(inside)
+            if self.loop is None:
+                self._turn(self.steps, stop)
+                self._follow(self.body, self.step)
+                p.jump(again)
+            else:
+                self._tile(self.loop, again, stop)
+        p.begin(stop)
+        state.copiers = self
 
-    def _turn(self, goes_on: str) -> None:
+    def _tile(self, at: int, again: str, stop: str) -> None:
+        """A turn of a tile; the next tile where there is none."""
+        p, step = self.p, self.steps[at]
+        p.steps(self.steps[:at])
+        (instruction,) = step.instructions
+        turns, (low, high, by) = instruction.bodies[0], (p.scalars[x] for x in instruction.operands[:3])
+        begin, go_on, attempt, leave = (p.new_label(n) for n in ("begins", "turn", "attempt", "leaves"))
+        begun = p.effect(f"load i1, ptr {self._at(0)}", "i1")
+        p.line(f"br i1 {begun}, label %{go_on}, label %{begin}")
+        p.begin(begin)
+        self._put(turns.params, [low, *(p.scalars[x] for x in instruction.operands[3:])])
+        self._mark(True)
+        p.jump(go_on)
+        p.begin(go_on)
+        self._get(turns.params)
+        p.line(f"br i1 {self._goes(turns, high)}, label %{attempt}, label %{leave}")
+        with p.em.scope():
+            p.begin(attempt)
+            self._turn(step.bodies[0], stop)
+            self._follow(turns, by)
+            p.jump(again)
+        p.begin(leave)
+        p.give(instruction.results, turns.params[1:])
+        p.steps(self.steps[at + 1 :])
+        self._mark(False)
+        self._follow(self.body, self.step)
+        p.jump(again)
+
+    def _turn(self, steps: Sequence[Step], stop: str) -> None:
         """One turn; where its first wait would not end at once, it does not begin."""
         p, tried = self.p, False
-        for step in self.steps:
+        for step in steps:
             first = step.instructions[0]
             if first.kind == "mbarrier_wait" and not tried:
                 tried, issue = True, p.new_label("issue")
                 parity = _wide(p, first.operands[1])
                 done = p.effect(f"call i1 @rl.mbar.test(ptr {_barrier(p, first.operands[0])}, i64 {parity})", "i1")
-                p.line(f"br i1 {done}, label %{issue}, label %{goes_on}")
+                p.line(f"br i1 {done}, label %{issue}, label %{stop}")
                 p.begin(issue)
                 continue
             if not tried and first.kind not in ("number", "pointwise"):
                 raise NotImplementedError(f"{first.kind} in front of the wait with which a turn of copies begins")
             p.steps([step])
 
+    # ***** where they are *****
+
+    def _at(self, place: int) -> str:
+        return str(self.p.effect(f"getelementptr i8, ptr {self.state}, i64 {8 * place}"))
+
+    def _mark(self, begun: bool) -> None:
+        """Say whether the turns of a tile have begun."""
+        self.p.line(f"store i1 {int(begun)}, ptr {self._at(0)}")
+
+    def _put(self, params: Sequence[Value], values: Sequence[Val]) -> None:
+        for param, value in zip(params, values, strict=True):
+            place = self.places.setdefault(param, 1 + len(self.places))
+            self.p.line(f"store {value.type} {value}, ptr {self._at(place)}")
+
+    def _get(self, params: Sequence[Value]) -> None:
+        for param in params:
+            type = reg_type(param.dtype)
+            self.p.scalars[param] = self.p.effect(f"load {type}, ptr {self._at(self.places[param])}", type)
+
+    def _goes(self, body: Body, high: Val) -> Val:
+        index = body.params[0]
+        return self.p.effect(
+            f"icmp {'slt' if index.dtype.is_signed else 'ult'} {high.type} {self.p.scalars[index]}, {high}", "i1"
+        )
+
+    def _follow(self, body: Body, step: Val) -> None:
+        """To the next turn of a body."""
+        self._put(body.params, [self.p.scalars[body.params[0]] + step, *(self.p.scalars[x] for x in body.yielded)])
+
 
 def print_roles(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
-    carried = i.attributes["carried"]
-    copying, multiplying = i.bodies
-    low, high, step = (p.scalars[x] for x in i.operands[:3])
-    first, start = i.operands[3 : 3 + carried], i.operands[3 + carried :]
-    index, params = multiplying.params[0], multiplying.params[1:]
-    p.make_places(params)
-    p.move(start, params)
-    head, inside, after, entry = (*(p.new_label(n) for n in ("roles", "body", "after")), p.label)
-    p.jump(head)
-    p.begin(head)
-    uniform = [index, *(q for q in params if q.uniform)]
-    at, made = p.phis(uniform)
-    turns = Turns(p, copying, bodies[0])
-    p.scalars.update(zip(uniform, made, strict=True))
-    with p.em.scope():
-        goes = p.one.emit(f"icmp {'slt' if index.dtype.is_signed else 'ult'} {low.type} {made[0]}, {high}", "i1")
-        p.line(f"br i1 {goes}, label %{inside}, label %{after}")
-        p.begin(inside)
-        now = turns.ahead(high, step)
-        with p.em.scope():
-            p.steps(bodies[1])
-            p.move(multiplying.yielded, params)
-            ends = [
-                made[0] + step,
-                *(p.scalars[x] for x, q in zip(multiplying.yielded, params, strict=True) if q.uniform),
-            ]
-            p.jump(head)
-        begins = [low, *(p.scalars[x] for x, q in zip(start, params, strict=True) if q.uniform)]
-        p.close_phis(at, made, [(entry, begins), (p.label, ends)])
-        p.close_phis(turns.at, turns.outer, [(entry, [low, *(p.scalars[x] for x in first)]), (p.label, now)])
-    p.begin(after)
-    p.give(i.results, params)
+    state, carried = _state(p), i.attributes["carried"]
+    state.copiers = Copiers(p, i, bodies[0])
+    p.loop(i.bodies[1], [*i.operands[:3], *i.operands[3 + carried :]], i.results, bodies[1])
+    state.copiers = None

@@ -261,7 +261,33 @@ class TwinPrinter:
                     given.append(f"[{value[k] if isinstance(value, tuple) else value}, %{label}]")
                 self.lines[next(position)] = f"  {part} = phi {part.type} {', '.join(given)}"
 
-    # ***** values of loops *****
+    # ***** loops *****
+
+    def loop(self, body: Body, operands: Sequence[Value], results: Sequence[Value], steps: Sequence[Step]) -> None:
+        """A body for each index (low, high, step, values...); the values after the last turn are the results."""
+        index, params = body.params[0], body.params[1:]
+        low, high, step = (self.scalars[x] for x in operands[:3])
+        self.make_places(params)
+        self.move(operands[3:], params)
+        head, inside, after, entry = *(self.new_label(n) for n in ("for", "body", "after")), self.label
+        self.jump(head)
+        self.begin(head)
+        uniform = [index, *(q for q in params if q.uniform)]
+        at, made = self.phis(uniform)
+        self.scalars.update(zip(uniform, made, strict=True))
+        with self.em.scope():
+            goes = self.one.emit(f"icmp {'slt' if index.dtype.is_signed else 'ult'} {low.type} {made[0]}, {high}", "i1")
+            self.line(f"br i1 {goes}, label %{inside}, label %{after}")
+            self.begin(inside)
+            self.steps(steps)
+            self.move(body.yielded, params)
+            following = made[0] + step
+            self.jump(head)
+            start = [low, *(self.scalars[x] for x in _uniform_of(operands[3:], params))]
+            ends = [following, *(self.scalars[x] for x in _uniform_of(body.yielded, params))]
+            self.close_phis(at, made, [(entry, start), (self.label, ends)])
+        self.begin(after)
+        self.give(results, params)
 
     def move(self, values: Sequence[Value], targets: Sequence[Value]) -> None:
         """The registers of values to the places of loop parameters, all at once."""
@@ -476,30 +502,7 @@ def _uniform_of(values: Sequence[Value], like: Sequence[Value]) -> list[Value]:
 
 
 def _for(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
-    body = i.bodies[0]
-    index, params = body.params[0], body.params[1:]
-    low, high, step = (p.scalars[x] for x in i.operands[:3])
-    p.make_places(params)
-    p.move(i.operands[3:], params)
-    head, inside, after, entry = p.new_label("for"), p.new_label("body"), p.new_label("after"), p.label
-    p.jump(head)
-    p.begin(head)
-    uniform = [index, *(q for q in params if q.uniform)]
-    at, made = p.phis(uniform)
-    p.scalars.update(zip(uniform, made, strict=True))
-    with p.em.scope():
-        goes = p.one.emit(f"icmp {'slt' if index.dtype.is_signed else 'ult'} {low.type} {made[0]}, {high}", "i1")
-        p.line(f"br i1 {goes}, label %{inside}, label %{after}")
-        p.begin(inside)
-        p.steps(bodies[0])
-        p.move(body.yielded, params)
-        following = made[0] + step
-        p.jump(head)
-        start = [low, *(p.scalars[x] for x in _uniform_of(i.operands[3:], params))]
-        ends = [following, *(p.scalars[x] for x in _uniform_of(body.yielded, params))]
-        p.close_phis(at, made, [(entry, start), (p.label, ends)])
-    p.begin(after)
-    p.give(i.results, params)
+    p.loop(i.bodies[0], i.operands, i.results, bodies[0])
 
 
 def _while(p: TwinPrinter, i: Instruction, bodies: Sequence[Sequence[Step]]) -> None:
