@@ -127,6 +127,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_searches_for_garbage() -> Iterator[None]:
+    """Freeze what a file leaves behind (plans, templates, kernels): tests that collect garbage walk their own objects."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 def _named_alone(config: pytest.Config) -> bool:
     """Whether single tests were asked for by name."""
     return bool(config.args) and all("::" in argument for argument in config.args)

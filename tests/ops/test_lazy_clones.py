@@ -434,12 +434,24 @@ def test_tensors_the_collector_does_not_list() -> None:
     source = torch.arange(4.0)
     row = source[:2]
     clone = source._lazy_clone()
-    gc.freeze()
-    try:
-        source.add_(1)
-    finally:
-        gc.unfreeze()
+    gc.freeze()  # and left so: what collection made is frozen as well
+    source.add_(1)
     assert row.tolist() == [1.0, 2.0] and clone.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_the_search_for_views_ends_where_all_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old objects are not looked at: they may be millions."""
+    seen: list[int] = []
+    listed = gc.get_objects
+    monkeypatch.setattr(gc, "get_objects", lambda generation=None: seen.append(generation) or listed(generation))
+    base = torch.arange(6.0)
+    views = [base[:2], base.view(2, 3)]
+    clone = base._lazy_clone()
+    other = clone[3:]
+    clone.add_(1)
+    base.mul_(2)
+    assert set(seen) <= {0, 1, 2}
+    assert other.tolist() == [4.0, 5.0, 6.0] and [view.sum().item() for view in views] == [2.0, 30.0]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ Memory that arrays, storage objects or other processes see is never shared lazil
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -61,8 +61,10 @@ class LazyCloneBackward0(Node):
 
 
 class _Lone:
+    """A place that holds one object, so that its other holders can be counted."""
+
     __slots__ = ("held",)
-    held: object
+    held: Any
 
 
 def _one() -> int:
@@ -82,21 +84,26 @@ def _chain(storage: Any) -> Iterator[Any]:
         storage = storage.owner
 
 
-def _tensors() -> Iterator[tuple[Tensor, Any]]:
-    """All tensors with memory, and their storages."""
-    frozen = gc.get_freeze_count()
-    if frozen:  # what is frozen is not listed
-        gc.unfreeze()
-    try:
-        listed: list[Any] = gc.get_objects()
-    finally:
-        if frozen:
-            gc.freeze()
+def _tensors() -> Iterator[list[Tensor]]:
+    """All tensors with memory, in several lists: the youngest first, since most objects of a large program are old.
+
+    A tensor that a collection moves meanwhile may be in two lists.
+    """
     kinds = set(_kinds(Tensor))  # `isinstance` would ask each object, and some load what they stand for
-    found: list[Any] = [each for each in listed if type(each) in kinds]
-    for tensor in found:
-        if type(getattr(tensor, "_storage", None)) is MEMORY.Storage:
-            yield tensor, tensor._storage
+
+    def among(listed: list[Any]) -> list[Tensor]:
+        found: list[Any] = [each for each in listed if type(each) in kinds]
+        return [each for each in found if type(getattr(each, "_storage", None)) is MEMORY.Storage]
+
+    for generation in range(3):
+        yield among(gc.get_objects(generation))
+    if gc.get_freeze_count():  # what is frozen is in no generation
+        gc.unfreeze()
+        try:
+            listed = gc.get_objects()
+        finally:
+            gc.freeze()
+        yield among(listed)
 
 
 def _kinds(cls: type) -> Iterator[type]:
@@ -119,7 +126,15 @@ def _is_known(x: Tensor) -> bool:
         if type(window.owner) is not MEMORY.Storage or sys.getrefcount(window.owner) - _NONE != 1:
             return False
         window = window.owner
-    return held == 1 or held == sum(found is x._storage for _, found in _tensors())
+    return held == 1 or any(len(over) == held for over in _gathered(lambda each: each._storage is x._storage))
+
+
+def _gathered(belongs: Callable[[Tensor], bool]) -> Iterator[dict[int, Tensor]]:
+    """The tensors found so far that belong, after each list of `_tensors`: who knows how many there are may stop."""
+    found: dict[int, Tensor] = {}
+    for listed in _tensors():
+        found.update({id(each): each for each in listed if belongs(each)})
+        yield found
 
 
 # ***** cloning *****
@@ -187,16 +202,21 @@ def _separate(x: Tensor) -> None:
     if group is None:  # a window on memory that nobody shares any longer
         x._storage.born = next((each.born for each in _chain(x._storage) if each.born >= 0), 0)
         return
-    alone, shared = _is_alone(x, group), _is_shared(x, group)
-    unit = _unit(x, group)
-    born = group.clones.pop(unit, group.born)
+    alone, shared, place = _is_alone(x, group), _is_shared(x, group), _Lone()
+    place.held = _unit(x, group)
+    born = group.clones.pop(place.held, group.born)
     if not shared:
-        del _GROUPS[_source_of(unit)]
-        unit.born = x._storage.born = born
+        del _GROUPS[_source_of(place.held)]
+        place.held.born = x._storage.born = born
         return
+    _move([x] if alone else _over(place, group), place.held, _copied(place.held, born))
+
+
+def _copied(unit: Any, born: int) -> Any:
+    """A copy of a storage, with its version."""
     fresh = copy_storage(unit)
     fresh.stamp, fresh.changed, fresh.born = unit.stamp, unit.changed, born
-    _move([(x, unit)] if alone else list(_over(unit, group)), unit, fresh)
+    return fresh
 
 
 def _unit(x: Tensor, group: _Group) -> Any:
@@ -218,20 +238,33 @@ def _is_shared(x: Tensor, group: _Group) -> bool:
     return count > 1 or sys.getrefcount(unit.owner) - _NONE > count
 
 
-def _over(unit: Any, group: _Group) -> Iterator[tuple[Tensor, Any]]:
-    """The tensors over a storage of a group, or over a window on it."""
-    for tensor, storage in _tensors():
-        for member in _chain(storage):
-            if member is unit:
-                yield tensor, storage
-            if member is unit or member in group.clones or member in _GROUPS:
-                break
+def _over(place: _Lone, group: _Group) -> list[Tensor]:
+    """The tensors over the storage of a group that `place` holds, or over a window on it."""
+
+    def belongs(tensor: Tensor) -> bool:
+        member = next(
+            (m for m in _chain(tensor._storage) if m is place.held or m in group.clones or m in _GROUPS), None
+        )
+        return member is place.held
+
+    found: dict[int, Tensor] = {}
+    for found in _gathered(belongs):
+        if len(found) == sum(each._storage is place.held for each in found.values()) == _holders(place, group):
+            break
+    return list(found.values())
 
 
-def _move(holders: Sequence[tuple[Tensor, Any]], unit: Any, fresh: Any) -> None:
+def _holders(place: _Lone, group: _Group) -> int:
+    """How many hold the storage, besides `place` and the clones of a source.  No variable here may hold it."""
+    clones = sum(each.owner is place.held for each in group.clones)
+    return sys.getrefcount(place.held) - _NONE - 1 - clones
+
+
+def _move(holders: Sequence[Tensor], unit: Any, fresh: Any) -> None:
     """Let tensors over a storage, and over windows on it, look at other memory, at the same offsets."""
     shift, windows = fresh.ptr - unit.ptr, {id(unit): fresh}
-    for tensor, storage in holders:
+    for tensor in holders:
+        storage: Any = tensor._storage
         new = windows.get(id(storage))
         if new is None:
             new = windows[id(storage)] = MEMORY.from_owner(storage.ptr + shift, storage.nbytes, fresh)
