@@ -34,10 +34,12 @@ from rushlight._backends.cpu.gemm.gemm_native import make_tiled
 from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
 from rushlight._backends.cpu.gemm.product_spec import ProductShape
 from rushlight._backends.cpu.gemm.small_native import make_small
+from rushlight._backends.cpu.gemm.thin_native import make_thin
 from rushlight._backends.cpu.launches import unlocks
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
+from rushlight._backends.cpu.microkernels.row_tile import RowTile
 from rushlight._backends.cpu.microkernels.small_tile import SmallTile
 from rushlight._backends.cpu.microkernels.winograd import Winograd
 from rushlight._backends.cpu.runtime import runtime as _runtime
@@ -69,7 +71,7 @@ GEMM: Knob[str] = Knob(
     env="RUSHLIGHT_GEMM",
     kind=str,
     default="auto",
-    doc="Who computes matrix products of float32, float64 and complex numbers, except small ones of real numbers: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
+    doc="Who computes matrix products of float32, float64 and complex numbers, except small ones of real numbers, and those by a vector where sums lie side by side: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "
     "products the one that was faster when it was first met, noted in the kernel cache and kept, or `fixed`: our own where vectors have 64 bytes, "
     "without measuring.",
 )
@@ -230,7 +232,7 @@ _DTYPES = {
     "c64": COMPLEX64,
     "c128": COMPLEX128,
 }  # kinds that both the library and our own kernels support
-Part = RegisterTile | AmxTile | SmallTile | Panels | Cast | Pairs | Winograd
+Part = RegisterTile | AmxTile | RowTile | SmallTile | Panels | Cast | Pairs | Winograd
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -326,6 +328,36 @@ def small_ahead(kind: str) -> None:
     """Let workers compile what `small_kernel` will load."""
     tile = small_tile(kind)
     native_ahead([make_small(kind, KINDS[kind][1], tile)], opt="quick")
+    part_ahead(tile)
+
+
+def row_tile(kind: str) -> RowTile:
+    """The kernel of a matrix times a vector on this machine."""
+    tile = host_tiles(kind)[0]
+    return RowTile(kind, tile.lanes, tile.fma)
+
+
+def thin_address(kind: str) -> int:
+    """The address of the kernel of products of a matrix and a vector (see `thin_native`)."""
+    tile, symbol = row_tile(kind), f"rl_thin_{kind}"
+    if symbol not in _LOADED:
+        data = compile_native([make_thin(kind, KINDS[kind][1], tile)], opt="quick")
+        _LOADED.setdefault(symbol, jit.load(data, [symbol], {**_runtime.runtime().symbols, **part_addresses(tile)}))
+    return _LOADED[symbol][symbol]
+
+
+def thin_kernel(kind: str) -> Callable[..., Any]:
+    """The callable of products of a matrix and a vector, as `gemm_kernel`."""
+    key = f"thin {kind}"
+    if key not in _KERNELS:
+        _KERNELS[key] = stubs.make_kernel_callable(thin_address(kind), f"thin_{kind}")
+    return _KERNELS[key]
+
+
+def thin_ahead(kind: str) -> None:
+    """Let workers compile what `thin_kernel` will load."""
+    tile = row_tile(kind)
+    native_ahead([make_thin(kind, KINDS[kind][1], tile)], opt="quick")
     part_ahead(tile)
 
 

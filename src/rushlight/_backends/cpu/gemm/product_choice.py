@@ -33,6 +33,8 @@ from rushlight._backends.cpu.gemm.blas import (
     shared_ahead,
     small_ahead,
     small_kernel,
+    thin_ahead,
+    thin_kernel,
 )
 from rushlight._backends.cpu.gemm.blas_native import TILE_M, pitch_of
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
@@ -42,6 +44,7 @@ from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, 
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.gemm.small_native import is_small, small_ints
+from rushlight._backends.cpu.gemm.thin_native import is_thin
 from rushlight._backends.cpu.launches import Launch, PinnedWords, joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
@@ -84,6 +87,9 @@ def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNF
         sums = shape if fusion.epilogue is None else shape._replace(c_strides=(pitch_of(shape.n), 1))
         ints = with_epilogue(gemm_ints(kind, shape), fusion.sizes, fusion.epilogue)
         return [Launch(small_kernel(kind), small_ints(ints, sums, source.itemsize), operands)]
+    if kind is not None and _thin(types, shape, fusion):
+        ints = with_epilogue(gemm_ints(kind, shape), fusion.sizes, fusion.epilogue)
+        return [Launch(thin_kernel(kind), ints, operands)]
     if any(types.conjugated):  # only our own kernels can
         forms, kind = host_forms(source, result, conjugated=types.conjugated), None
     else:
@@ -117,6 +123,12 @@ def _small(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) 
     return is_small(shape, size, SMALL_WORK[kind])
 
 
+def _thin(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) -> bool:
+    """Whether a product is a matrix times a vector whose sums are read where they lie."""
+    real = KINDS_OF.get(types.source.name) in SMALL_WORK and types.source is types.result
+    return real and not any(fusion.prologues) and fusion.pinned < 0 and is_thin(shape)
+
+
 def _forms(types: ProductTypes, shape: ProductShape) -> tuple[Form, ...] | None:
     """The forms of a product; None where the library or plain loops compute it."""
     source, result = types.source, types.result
@@ -146,7 +158,7 @@ def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: 
         types.source.kind != "f"
         or shape.strides[2][1] != 1
         or any(types.conjugated)
-        or (order and _small(types, shape))
+        or (order and (_small(types, shape) or _thin(types, shape)))
     ):
         return False
     least = least_packed(library_for(kind)) if kind in CHOSEN else 1
@@ -178,6 +190,8 @@ def product_note(types: ProductTypes, shape: ProductShape) -> str:
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
     if _small(types, shape):
         by = "blocks over operands where they lie"
+    elif _thin(types, shape):
+        by = "sums of rows where they lie"
     measured = known(_class_of(kind, shape)) if kind in CHOSEN and m * n * k >= SMALL else None
     return f"{types.source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
 
@@ -197,7 +211,9 @@ def _maker(
 def products_ahead(types: ProductTypes, sizes: tuple[int, int, int], single: bool) -> None:
     """Let workers compile what products (m, n, k) of these dtypes will need; `single`: not of batches."""
     kind = KINDS_OF.get(types.source.name)
-    if kind in CHOSEN and types.source is types.result and numel(sizes) >= SMALL:
+    if kind is not None and 1 in sizes[:2] and _thin(types, ProductShape(*sizes, (1, 1), (1, 1))):
+        _thin_ahead(kind)  # as products by layers are, whose weights are read transposed
+    elif kind in CHOSEN and types.source is types.result and numel(sizes) >= SMALL:
         _kind_ahead(kind)
     elif kind is not None and _small(types, ProductShape(*sizes)):
         _small_ahead(kind)
@@ -215,7 +231,8 @@ def _kind_ahead(kind: str) -> None:
     library_ahead(kind)  # both are measured
 
 
-_form_ahead, _shared_ahead, _small_ahead = cache(form_ahead), cache(shared_ahead), cache(small_ahead)
+_form_ahead, _shared_ahead = cache(form_ahead), cache(shared_ahead)
+_small_ahead, _thin_ahead = cache(small_ahead), cache(thin_ahead)
 
 
 def _is_large(shape: ProductShape) -> bool:
