@@ -1,10 +1,12 @@
 """Second derivatives of every operator beside PyTorch's: which exist, which are refused, and their values.
 
-    python tools/sweeps/second_derivatives.py [--only 'relu|linalg'] [--samples 6] [--mode]
+    python tools/sweeps/second_derivatives.py [--only 'relu|linalg'] [--samples 6] [--mode] [--compiled]
 
 PyTorch's own samples are differentiated with `create_graph=True`, once with a plain cotangent and once with one that requires a gradient.
 Printed is each call where the two disagree on: whether a first gradient is None and whether it requires a gradient; which second gradients are
 None (then a call without `allow_unused` raises); an error; a value.
+
+With `--compiled` ours is compared with itself, bit for bit: gradients of gradients through a compiled function, added to first ones, beside eager.
 """
 
 from __future__ import annotations
@@ -103,6 +105,42 @@ def second(module: Any, function: Any, args: list[Any], kwargs: dict[str, Any], 
     return found
 
 
+def meeting(function: Any, args: list[Any], kwargs: dict[str, Any], compiled: bool) -> list[Any]:
+    """Results, first gradients, and those of a sum of results and first gradients."""
+    leaves = [t for t in tensors_in([args, kwargs]) if t.requires_grad]
+
+    def program(*leaves: Any) -> list[Any]:
+        outs = [t for t in tensors_in(function(*args, **kwargs)) if t.requires_grad]
+        return [*outs, *[o * o.tanh() for o in outs], *[x * x.sin() for x in leaves]]
+
+    outs = (rushlight.compile(program) if compiled else program)(*leaves)
+    weights = np.random.default_rng(1)
+    cts = [rushlight.from_numpy(np.asarray(weights.standard_normal(tuple(o.shape)))).to(o.dtype) for o in outs]
+    first = rushlight.autograd.grad(outs, leaves, cts, create_graph=True, allow_unused=True)
+    ends = [t for t in [*outs, *first] if t is not None and t.requires_grad]
+    again = [rushlight.from_numpy(np.asarray(weights.standard_normal(tuple(o.shape)))).to(o.dtype) for o in ends]
+    found = [*outs, *first, *rushlight.autograd.grad(ends, leaves, again, allow_unused=True)]
+    return [None if t is None else (t.requires_grad, t.detach().resolve_conj().numpy().tobytes()) for t in found]
+
+
+def compare_compiled(info: Any, sample: Any) -> tuple[str, str]:
+    """(kind of outcome, what differs) of ours compiled beside ours."""
+    function = resolve(info.name)
+    if not callable(function):
+        return "absent", ""
+    args, kwargs = [sample.input, *sample.args], dict(sample.kwargs)
+    try:
+        eager = meeting(function, moved(args), moved(kwargs), compiled=False)
+    except Exception:
+        return "eager refuses", ""
+    try:
+        found = meeting(function, moved(args), moved(kwargs), compiled=True)
+    except Exception as error:
+        return "error", f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+    places = [k for k, (a, b) in enumerate(zip(eager, found, strict=True)) if a != b]
+    return ("differs", f"values {places} of {len(found)}") if places else ("same", "")
+
+
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
     """What differs, in words."""
     for key in theirs.keys() | ours.keys():
@@ -154,6 +192,7 @@ def main() -> None:
     parser.add_argument("--only", default=".")
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--mode", action="store_true", help="ours under a dispatch mode, made of aten operators")
+    parser.add_argument("--compiled", action="store_true", help="ours compiled beside ours, bit for bit")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -167,8 +206,10 @@ def main() -> None:
         samples = list(info.sample_inputs("cpu", DTYPE, requires_grad=True))
         told: set[str] = set()
         for sample in samples[:: max(1, len(samples) // options.samples)]:
-            for linked in (False, True):
-                kind, wrong = compare(info, sample, linked, options.mode)
+            for linked in (False,) if options.compiled else (False, True):
+                kind, wrong = (
+                    compare_compiled(info, sample) if options.compiled else compare(info, sample, linked, options.mode)
+                )
                 counts[kind] += 1
                 told_of = re.sub(r"[-0-9. e\]\[]+", "", wrong)
                 if wrong and told_of not in told:

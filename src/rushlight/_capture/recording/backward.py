@@ -3,40 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._engine.autograd.engine import joined_gradients, run_leaves
 from rushlight._engine.autograd.hooks import run_tensor_hooks
-from rushlight._engine.autograd.node import Extra, OpNode, node_class, split_edge
-from rushlight._engine.core.state import STATE
-from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.autograd.node import Extra, OpNode, next_sequence, node_class, split_edge
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, STREAMED
+from rushlight._engine.core.tensor import Tensor, alias, edge_of, plain_classes
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Backward
+from rushlight._engine.dispatch.plans.node_recording import watch
+from rushlight._engine.functorch.transformed import LEVELS
+from rushlight._engine.indexing.inplace import give_history
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
 from rushlight._types.layout import is_dense, memory_order
 
-__all__ = ["NAME", "How", "ProgramBackwardSpec", "Variant"]
+__all__ = ["NAME", "Derived", "How", "ProgramBackwardSpec", "Target", "Variant"]
 
 NAME = "CompiledFunctionBackward"
 # The backward graph, the sources of its saved values, and the numbers of its results for each input: more than one where
 # they are not added up.
 Variant = tuple[Graph, list[tuple[str, int]], list[tuple[int, ...]]]
-# (whether what an input gets is not added up, outputs at which backward ends, the edges that are wanted: all if None,
-# the orders of the dims of gradients that lie otherwise than was assumed).
 Orders = tuple[tuple[int, ...] | None, ...]
-How = tuple[bool, tuple[int, ...], tuple[int, ...] | None, Orders]
+
+
+class How(NamedTuple):
+    """Which backward from some outputs is recorded: whether what an input gets is not added up (`apart`), outputs at
+    which backward ends, the edges that are wanted (all if None), the orders of the dims of gradients that lie otherwise
+    than was assumed, places inside of the history that have a gradient too (`seeds`), with the order of its dims, and
+    edges for which a gradient has arrived already, to which others are added (`begun`).
+    """
+
+    apart: bool = False
+    points: tuple[int, ...] = ()
+    edges: tuple[int, ...] | None = None
+    orders: Orders = ()
+    seeds: tuple[tuple[int, tuple[int, ...] | None], ...] = ()
+    begun: tuple[tuple[int, tuple[int, ...] | None], ...] = ()
+
+
+class Target(NamedTuple):
+    """Where the history of a gradient ends: at a gradient that backward was `given`, at an `edge` of the program, at an
+    `output` or inside of the history (`point`) of the program or of the gradients of a level; "none" gets nothing.
+    """
+
+    kind: str
+    level: int
+    number: int
+
+
+class Derived(NamedTuple):
+    """How gradients are computed that can be differentiated again.
+
+    `forward` goes from what the program saved (`picks`) and the gradients to the results; `backward` from what `saved`
+    lists to those at `targets`, by `outputs`.  `results` are the numbers of the results at each edge; those in `passed`
+    are given gradients as they are, and those in `mask` have a history, which leads to the targets in `reach`, to
+    `several` on more than one way.
+    """
+
+    forward: Graph
+    backward: Graph
+    saved: list[tuple[str, int]]
+    outputs: list[int | None]
+    picks: list[int]
+    results: list[int | None]
+    passed: dict[int, int]
+    mask: list[bool]
+    targets: list[Target]
+    reach: list[int]
+    several: tuple[int, ...]
+    lies: dict[int, tuple[int, ...]]
+    variant: Callable[[tuple[bool, ...], How], tuple[Graph, list[Any], list[tuple[int, ...]]]]
+    derive: Callable[[tuple[bool, ...], How], Derived | None]
 
 
 class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, (apart, points, edges, orders))` records it, for some edges alone if these are given.  `lies` has for
+    `variant(mask, how)` records it, and `derive(mask, how)` backward with a history of its own.  `lies` has for
     outputs the order of dims in which their gradients were assumed to lie: eager calls leave what they compute of others
     in another order, and sums follow it, so that backward is recorded for these too.  `several` are the edges to which an
     eager program gives more than one gradient (see `ProgramNode`).  `inner` tells of outputs from which others are
@@ -44,7 +95,9 @@ class ProgramBackwardSpec(BackwardSpec):
     the others.
     """
 
-    __slots__ = ("_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "lies", "several")
+    __slots__ = (
+        "_derive", "_derived", "_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "lies", "several",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,13 +106,15 @@ class ProgramBackwardSpec(BackwardSpec):
         mask: Sequence[bool],
         device: Device,
         variant: Callable[[tuple[bool, ...], How], Variant],
+        derive: Callable[[tuple[bool, ...], How], Derived | None],
         several: Sequence[int] = (),
     ) -> None:
         super().__init__(NAME, backward, wrt, mask, device, GRAPH_CALLS)
-        self._variant, self._lock, self.several = variant, Lock(), tuple(several)
+        self._variant, self._derive, self._lock, self.several = variant, derive, Lock(), tuple(several)
+        self._derived: dict[Any, DerivedBackwardSpec | None] = {}
         self.inner: dict[int, tuple[int, ...]] = {}
         self.joined: dict[int, frozenset[int]] = {}
-        self.lies: dict[int, Sequence[int]] = {}
+        self.lies: dict[int, tuple[int, ...]] = {}
         self.ends = False
         self.latest_first: Callable[[Iterable[int]], list[int]] = sorted
         self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
@@ -95,7 +150,7 @@ class ProgramBackwardSpec(BackwardSpec):
         if all(g is not None or not flag for g, flag in zip(grads, self.mask, strict=True)):
             return super()._from_results(saved, grads, run)
         try:
-            found = self.variant(self.wanted(grads), orders=self.orders(grads))
+            found = self.variant(self.wanted(grads), How(orders=self.orders(grads)))
         except NotImplementedError:  # it reads what the whole backward does not, and so was not saved
             return super()._from_results(saved, grads, run)
         return [None if g is None else g[0] for g in self.of_variant(found, [saved[k] for k in found[1]], grads)]
@@ -115,7 +170,7 @@ class ProgramBackwardSpec(BackwardSpec):
         if not orders:
             return super()._prepared(inputs)
         try:
-            call, picks, outputs = self.variant(self.mask, orders=orders)
+            call, picks, outputs = self.variant(self.mask, How(orders=orders))
         except NotImplementedError:  # it reads what was not saved
             return super()._prepared(inputs)
         places = [each[0] if each else None for each in outputs]
@@ -126,24 +181,36 @@ class ProgramBackwardSpec(BackwardSpec):
 
         return run
 
-    def variant(
-        self,
-        mask: tuple[bool, ...],
-        apart: bool = False,
-        points: tuple[int, ...] = (),
-        edges: tuple[int, ...] | None = None,
-        orders: Orders = (),
-    ) -> tuple[Any, list[int], list[tuple[int, ...]]]:
+    def variant(self, mask: tuple[bool, ...], how: How) -> tuple[Any, list[int], list[tuple[int, ...]]]:
         """(what to call, the saved values that it takes, the places of its results by edge, then by point)."""
-        key = mask, apart, points, edges, orders
+        key = mask, how
         with self._lock:  # a recording is continued by one thread at a time
             found = self._variants.get(key)
             if found is None:
-                graph, sources, outputs = self._variant(mask, (apart, points, edges, orders))
-                places = {source: k for k, source in enumerate(self.sources)}
-                found = GRAPH_CALLS.caller(graph, NAME), [places[s] for s in sources], outputs
-                self._variants[key] = found
+                graph, sources, outputs = self._variant(mask, how)
+                found = self._variants[key] = GRAPH_CALLS.caller(graph, NAME), self._places_of(sources), outputs
         return found
+
+    def _places_of(self, sources: Sequence[Any]) -> list[int]:
+        places = {source: k for k, source in enumerate(self.sources)}
+        return [places[s] for s in sources]
+
+    def derived(self, mask: tuple[bool, ...], how: How) -> DerivedBackwardSpec | None:
+        """How these gradients are computed where they can be differentiated again, operator by operator; None where
+        they are differentiated as a whole.
+        """
+        key = mask, how
+        with self._lock:
+            if key not in self._derived:
+                found = self._derive(mask, how)
+                self._derived[key] = None if found is None else DerivedBackwardSpec(found, self)
+        return self._derived[key]
+
+    def seeds(self, grads: Sequence[Tensor | None]) -> tuple[tuple[int, tuple[int, ...] | None], ...]:
+        """The places inside of the program that have gradients, with the orders of the dims of these."""
+        if len(grads) <= self.n_results:
+            return ()
+        return tuple([(p, _order(g)) for p, g in enumerate(grads[len(self.forward.outputs) :]) if g is not None])
 
     def of_variant(
         self, found: tuple[Any, list[int], list[tuple[int, ...]]], items: Sequence[Any], grads: Sequence[Tensor | None]
@@ -152,9 +219,31 @@ class ProgramBackwardSpec(BackwardSpec):
         up.
         """
         call, _, outputs = found
-        given = [g for g, flag in zip(grads, self.wanted(grads), strict=False) if flag]
-        results = call(*items, *given)
+        results = call(*items, *self.given(grads))
         return [tuple([results[o] for o in each]) or None for each in outputs]
+
+    def given(self, grads: Sequence[Tensor | None]) -> list[Tensor]:
+        """The gradients that a variant takes: of the wanted outputs, then of places inside of the program."""
+        found = [g for g, flag in zip(grads, self.wanted(grads), strict=False) if flag and g is not None]
+        inside = grads[len(self.forward.outputs) :] if len(grads) > self.n_results else ()
+        return [*found, *[g for g in inside if g is not None]]
+
+
+class DerivedBackwardSpec(ProgramBackwardSpec):
+    """How the gradients of a program's node, or of their node, are computed and differentiated."""
+
+    __slots__ = ("below", "call", "found", "reach")
+
+    def __init__(self, found: Derived, below: ProgramBackwardSpec) -> None:
+        what = Backward(found.forward, found.backward, found.saved, found.outputs)
+        super().__init__(what, (), found.mask, below._device, found.variant, found.derive, found.several)
+        self.found, self.below, self._lock, self.lies = found, below, below._lock, found.lies
+        self.call = GRAPH_CALLS.caller(found.forward, NAME)
+        self.reach = [[t for t in range(len(found.targets)) if bits >> t & 1] for bits in found.reach]
+        self.cls = _node_of(DerivedNode)
+
+    def _places_of(self, sources: Sequence[Any]) -> list[int]:
+        return list(sources)
 
 
 class WholeNode(OpNode):
@@ -168,12 +257,98 @@ class WholeNode(OpNode):
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         try:
-            return super().apply(grads)
+            return self._of_all(grads)
         except RuntimeError:
             found = self._of_needed(grads)
             if found is None:
                 raise
             return found
+
+    def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        if STATE.word & GRAD and (found := self._with_history(grads)) is not None:
+            return found
+        if self.info.seeds(grads):
+            return self._from_inside(grads)
+        return OpNode.apply(self, grads)
+
+    def _arrivals(self) -> bool:
+        """Whether something has arrived for an input to which the program gives several gradients."""
+        task = STATE.task
+        return task is not None and any(_arrived(task, self._edges[k]) for k in self.info.several)
+
+    def _from_inside(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradients where some have arrived inside of the program, from gradients of its gradients."""
+        info, apart = self.info, self._arrivals()
+        found = self._of_some(info.wanted(grads), grads, apart)
+        residuals = grads[info.n_results : len(info.forward.outputs)]
+        if any(g is not None for g in residuals):  # a third derivative, as a whole
+            more = info._from_some(self.unpacked(), [*[None] * info.n_results, *residuals])
+            found = [each if g is None else (*(each or ()), g) for each, g in zip(found, more, strict=True)]
+            apart = True
+        if apart and STATE.task is not None:
+            return self._passed_on(STATE.task, found)
+        return [None if each is None else each[0] for each in found]
+
+    def _passed_on(self, task: Any, parts: Sequence[Sequence[Tensor] | None]) -> list[Tensor | None]:
+        """The last gradient of each edge; those before it are added to its buffer."""
+        found: list[Tensor | None] = []
+        for edge, each in zip(self._edges, parts, strict=True):
+            for grad in each[:-1] if each and edge is not None else ():
+                task.add(edge, grad)
+            found.append(each[-1] if each else None)
+        return found
+
+    def _with_history(self, grads: list[Tensor | None]) -> list[Tensor | None] | None:
+        """The gradients with a node behind them whose backward is that of an eager program's nodes; None where they are
+        recorded as a whole.
+        """
+        info, task = self.info, STATE.task
+        if (
+            self.saved is None
+            or task is None
+            or LEVELS.stack
+            or any(type(g) not in plain_classes for g in grads if g is not None)
+        ):
+            return None
+        if any(g is not None for g in grads[info.n_results : len(info.forward.outputs)]):
+            return None
+        mask, held = info.wanted(grads), [_held_for(task, edge) for edge in self._edges]
+        if any(type(g) not in plain_classes for g in held if g is not None):
+            return None
+        # A sum is part of the history: where in it an eager program adds matters to what is differentiated next.
+        begun = tuple([(k, _order(g)) for k, g in enumerate(held) if g is not None])
+        how = How(orders=info.orders(grads), seeds=info.seeds(grads), begun=begun)
+        spec = info.derived(mask, how) if any(mask) or how.seeds else None
+        if spec is None:
+            return None
+        results = DerivedNode.results(self, spec, [*info.given(grads), *[g for g in held if g is not None]])
+        for k, _ in begun:
+            node, number = split_edge(self._edges[k])
+            task.buffers[node][number] = None
+        return [None if k is None else results[k] for k in spec.found.results]
+
+    def _base(self) -> tuple[Any, list[Any], list[Tensor], list[int]]:
+        """What everything is computed from: the program's node and what it saved, gradients that were given since, and
+        their versions.
+        """
+        return self, self.saved, [], []
+
+    def _chain(self) -> list[Any]:
+        """The nodes of the program and of its gradients, up to this one."""
+        return [self]
+
+    def _based(self, picks: Sequence[int]) -> list[Any]:
+        """Some of what everything is computed from."""
+        node, saved, given, versions = self._base()
+        count = len(node.info.sources)
+        items = list(node._unpack(saved, True, [k for k in picks if k < count]))
+        for k in picks:
+            if k >= count:
+                x, version = given[k - count], versions[k - count]
+                if x._storage is not None and x._storage.version != version & 0xFFFFFFFF:
+                    self._changed(x, version & 0xFFFFFFFF)
+                items.append(x)
+        return items
 
     def _of_needed(self, grads: list[Tensor | None]) -> list[Tensor | None] | None:
         """The gradients of the edges that the running backward call needs; None where it needs all, and where these
@@ -200,9 +375,9 @@ class WholeNode(OpNode):
         points: tuple[int, ...] = (),
         edges: tuple[int, ...] | None = None,
     ) -> list[tuple[Tensor, ...] | None]:
-        found = self.info.variant(mask, apart, points, edges, self.info.orders(grads))
-        found_items = self._unpack(self.saved, True, found[1])
-        results: list[tuple[Tensor, ...] | None] = self.info.of_variant(found, found_items, grads)
+        info = self.info
+        found = info.variant(mask, How(apart, points, edges, info.orders(grads), info.seeds(grads)))
+        results: list[tuple[Tensor, ...] | None] = info.of_variant(found, self._based(found[1]), grads)
         return results
 
 
@@ -248,18 +423,24 @@ class ProgramNode(WholeNode):
         if task is None or len(grads) != len(info.mask) or CURRENT_STREAMS.ever:
             return
         try:
-            _, _, reached = info.variant(info.wanted(grads))
+            _, _, reached = info.variant(info.wanted(grads), How())
         except (NotImplementedError, RuntimeError):
             return
         run_leaves(task, [edge for edge, each in zip(self._edges, reached, strict=False) if not each])
 
     def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         task, edges, info = STATE.task, self._edges, self.info
-        if self.saved is None or len(grads) != len(info.mask):  # saved values have gradients too
-            return OpNode.apply(self, grads)
+        if self.saved is None:
+            self._refuse()
         mask = self._ran = info.wanted(grads)
         if self._gone and any(flag and j in self._gone for j, flag in enumerate(mask)):
             self._refuse()
+        if STATE.word & GRAD and (found := self._with_history(grads)) is not None:
+            return found
+        if info.seeds(grads):
+            return self._from_inside(grads)
+        if len(grads) != len(info.mask):  # saved values have gradients, of a whole
+            return OpNode.apply(self, grads)
         if task is not None and any(_arrived(task, edges[k]) for k in info.several):
             try:
                 return self._passed_on(task, self._of_some(mask, grads, True))
@@ -299,14 +480,73 @@ class ProgramNode(WholeNode):
             return (), True
         return task.captures.get(self, ()), self in task.needed
 
-    def _passed_on(self, task: Any, parts: Sequence[Sequence[Tensor] | None]) -> list[Tensor | None]:
-        """The last gradient of each edge; those before it are added to its buffer."""
-        found: list[Tensor | None] = []
-        for edge, each in zip(self._edges, parts, strict=True):
-            for grad in each[:-1] if each else ():
-                task.add(edge, grad)
-            found.append(each[-1] if each else None)
-        return found
+
+class DerivedNode(ProgramNode):
+    """The node of gradients of a program, or of gradients of these."""
+
+    __slots__ = ("base", "chain")
+
+    base: tuple[Any, list[Any], list[Tensor], list[int]]
+    chain: list[Any]
+
+    @staticmethod
+    def results(below: WholeNode, spec: DerivedBackwardSpec, given: list[Tensor]) -> list[Tensor]:
+        """The gradients that `below` gives, with a node where something that they are computed from wants gradients."""
+        found, before = spec.found, STATE.word
+        inputs = [*below._based(found.picks), *given]
+        STATE.word = before & ~GRAD
+        try:
+            made = list(spec.call(*inputs))
+        finally:
+            STATE.word = before
+        results, residuals = made[: spec.n_results], made[spec.n_results :]
+        for k, number in found.passed.items():
+            results[k] = given[number]
+        first, saved, held, stamps = below._base()
+        held = [*held, *given]
+        chain = below._chain()
+        edges = [_edge_at(target, first, held, chain) for target in found.targets]
+        wanting = [k for k, flag in enumerate(spec.mask) if flag and any(edges[t] is not None for t in spec.reach[k])]
+        wanting = [k for k in wanting if k not in found.passed]
+        if not wanting:
+            return results
+        node: Any = spec.cls.__new__(spec.cls)
+        node.info, node._seq, node._extra, node._edges = spec, next_sequence(), None, edges
+        node.base = first, saved, held, [*stamps, *[x._storage.stamp for x in given]]
+        node.chain = [*chain, node]
+        node.saved = [
+            inputs[k] if kind == "input" else alias(results[k]) if kind == "output" else residuals[k]
+            for kind, k in spec.sources
+        ]
+        node.versions = [x._storage.stamp if isinstance(x, Tensor) else None for x in node.saved]
+        node.where = HOOKS.user_code()
+        if STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED):
+            watch(node)
+        for k in wanting:
+            give_history(results[k], node, k)
+        return results
+
+    def _base(self) -> tuple[Any, list[Any], list[Tensor], list[int]]:
+        return self.base
+
+    def _chain(self) -> list[Any]:
+        return self.chain
+
+    def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        info = self.info
+        if self.saved is None:
+            self._refuse()
+        mask, arrived, usual = info.wanted(grads), self._arrivals(), not STATE.word & GRAD
+        if not usual and (found := self._with_history(grads)) is not None:
+            return found
+        if usual and not arrived and mask == info.mask and not info.seeds(grads) and not info.orders(grads):
+            return OpNode.apply(self, grads)
+        return self._passed_on(STATE.task, self._of_some(mask, grads, arrived))
+
+    def _release(self) -> None:
+        super()._release()
+        if self.saved is None:
+            self.base = self, [], [], []
 
 
 class StagedNode(ProgramNode):
@@ -398,7 +638,8 @@ def _of_one(extra: Extra, number: int) -> Extra:
     return found
 
 
-def _other_order(spec: Any, lies: Sequence[int]) -> tuple[int, ...] | None:
+@lru_cache(1024)
+def _other_order(spec: Any, lies: tuple[int, ...]) -> tuple[int, ...] | None:
     """The order of the dims of a dense tensor in memory; None where it is `lies`."""
     shape = spec.shape
     if not is_dense(shape, spec.strides):
@@ -407,13 +648,36 @@ def _other_order(spec: Any, lies: Sequence[int]) -> tuple[int, ...] | None:
     return None if order == tuple([d for d in lies if shape[d] != 1]) else order
 
 
-def _arrived(task: Any, edge: Any) -> bool:
-    """Whether a running backward call has a gradient for an edge."""
+def _edge_at(target: Target, first: Any, given: Sequence[Tensor], chain: Sequence[Any]) -> Any:
+    """Where a gradient goes to at run time."""
+    kind, level, number = target
+    if kind == "given":
+        return edge_of(given[number])
+    if kind == "edge":
+        return first._edges[number]
+    if kind == "none":
+        return None
+    node = chain[level]
+    return node, number if kind == "output" else len(node.info.forward.outputs) + number
+
+
+def _held_for(task: Any, edge: Any) -> Tensor | None:
+    """The gradient that a running backward call has for an edge."""
     if edge is None:
-        return False
+        return None
     node, number = split_edge(edge)
     buffer = task.buffers.get(node)
-    return buffer is not None and number < len(buffer) and buffer[number] is not None
+    return buffer[number] if buffer is not None and number < len(buffer) else None
+
+
+def _arrived(task: Any, edge: Any) -> bool:
+    return _held_for(task, edge) is not None
+
+
+def _order(x: Tensor) -> tuple[int, ...] | None:
+    """The order of the dims of a dense tensor in memory; None where it is row-major."""
+    spec = x._spec
+    return None if spec.contiguous else _other_order(spec, tuple(range(len(spec.shape))))
 
 
 class EndingNode(OpNode):

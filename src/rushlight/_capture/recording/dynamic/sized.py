@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._capture.recording.backward import How, ProgramBackwardSpec, Variant
+from rushlight._capture.recording.backward import Derived, How, ProgramBackwardSpec, Variant
 from rushlight._capture.recording.dynamic.sized_links import SizedLinks
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram
@@ -129,7 +129,7 @@ class SizedProgram:
         backward: Any = None if spec is None else spec._backward
         self._backward = None if spec is None else SizedBackward(backward, env)
         self._links = SizedLinks(program.graph, self.at, backend_of(program.device).symbolic)
-        self._variants: dict[tuple[tuple[bool, ...], Any], Any] = {}
+        self._further = None if spec is None else _Further(spec._variant, spec._derive, env)
 
     def at(self, sizes: Sequence[int]) -> CompiledProgram:
         """The program for these sizes of the symbols."""
@@ -141,30 +141,75 @@ class SizedProgram:
         made.graph_at = lambda: graph_from(self._graph, numbers)
         made.links = lambda laid, compile_now: self._links.executable(laid, sizes, compile_now)
         spec = self._program._backward
-        if spec is not None and self._backward is not None:
+        if spec is not None and self._backward is not None and (further := self._further) is not None:
             backward: Any = _BackwardAt(self._backward, sizes)
 
             def variant(mask: tuple[bool, ...], how: How) -> Variant:
-                return self._variant(mask, how, sizes)
+                return further.variant(mask, how, sizes)
 
-            made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, made.device, variant, spec.several)
+            def derive(mask: tuple[bool, ...], how: How) -> Derived | None:
+                return further.derived(mask, how, sizes)
+
+            made._backward = ProgramBackwardSpec(
+                backward, spec.wrt, spec.mask, made.device, variant, derive, spec.several
+            )
             made._backward.take_histories(spec)
         return made
 
-    def _variant(self, mask: tuple[bool, ...], how: How, sizes: Sequence[int]) -> Variant:
-        """See `ProgramBackwardSpec`: recorded once for all sizes."""
+
+class _Further:
+    """Further backward of a program with symbolic sizes, recorded once for all sizes (see `ProgramBackwardSpec`)."""
+
+    def __init__(self, variant: Callable[..., Variant], derive: Callable[..., Derived | None], env: Any) -> None:
+        self._variant, self._derive, self._env = variant, derive, env
+        self._lock = Lock()
+        self._variants: dict[tuple[tuple[bool, ...], How], Any] = {}
+        self._derived: dict[tuple[tuple[bool, ...], How], Any] = {}
+
+    def variant(self, mask: tuple[bool, ...], how: How, sizes: Sequence[int]) -> Variant:
+        """Backward from some of the outputs."""
         with self._lock:
             if (mask, how) not in self._variants:
-                assert self._program._backward is not None
-                graph, saved, outputs = self._program._backward._variant(mask, how)
+                graph, saved, outputs = self._variant(mask, how)
                 numbers: list[Any] = []
                 frame = graph_frame(graph, numbers)
                 self._variants[mask, how] = frame, self._env.compiled(numbers), saved, outputs
         frame, numbers_at, saved, outputs = self._variants[mask, how]
-        found = numbers_at(*sizes)
+        return graph_from(frame, _at(numbers_at, sizes)), saved, outputs
+
+    def derived(self, mask: tuple[bool, ...], how: How, sizes: Sequence[int]) -> Derived | None:
+        """Backward that can be differentiated again."""
+        with self._lock:
+            if (mask, how) not in self._derived:
+                self._derived[mask, how] = self._framed(self._derive(mask, how))
+        if self._derived[mask, how] is None:
+            return None
+        found, forward, backward, numbers_at, further = self._derived[mask, how]
+        values = _at(numbers_at, sizes)
+
+        def variant(mask: tuple[bool, ...], how: How) -> Variant:
+            return further.variant(mask, how, sizes)
+
+        def derive(mask: tuple[bool, ...], how: How) -> Derived | None:
+            return further.derived(mask, how, sizes)
+
+        graphs = {"forward": graph_from(forward, values), "backward": graph_from(backward, values)}
+        made: Derived = found._replace(**graphs, variant=variant, derive=derive)
+        return made
+
+    def _framed(self, found: Derived | None) -> Any:
         if found is None:
-            raise RecordingError("the backward from some of the outputs of a compiled program differs at other sizes")
-        return graph_from(frame, found), saved, outputs
+            return None
+        numbers: list[Any] = []
+        frames = [graph_frame(found.forward, numbers), graph_frame(found.backward, numbers)]
+        return found, *frames, self._env.compiled(numbers), _Further(found.variant, found.derive, self._env)
+
+
+def _at(numbers_at: Callable[..., Any], sizes: Sequence[int]) -> Any:
+    found = numbers_at(*sizes)
+    if found is None:
+        raise RecordingError("the backward from some of the outputs of a compiled program differs at other sizes")
+    return found
 
 
 class _BackwardAt:

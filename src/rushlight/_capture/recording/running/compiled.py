@@ -233,6 +233,7 @@ class CompiledProgram:
         residuals: Sequence[Value],
         wanting: Sequence[int],
         variant: Any,
+        derive: Any,
         several: Sequence[int],
     ) -> None:
         """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the
@@ -241,7 +242,7 @@ class CompiledProgram:
         places = list(range(len(wrt)))
         what = Backward(logical, backward, list(saved), list(places))
         mask = [j in wanting for j in range(len(logical.outputs) - len(residuals))]
-        self._backward = ProgramBackwardSpec(what, wrt, mask, self.device, variant, several)
+        self._backward = ProgramBackwardSpec(what, wrt, mask, self.device, variant, derive, several)
         self._residuals = [Spec.of(v.dtype, self.device, v.shape, _lies(v)) for v in residuals]
         self._wanting = list(wanting)
         self._wrt = [self._sources[n][1] for n in wrt]

@@ -15,6 +15,7 @@ from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
+from rushlight._capture.recording.running.derivatives import Level, Point
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart
 from rushlight._engine.autograd.engine import run_backward
@@ -328,12 +329,13 @@ class _Build:
         apart: bool = False,
         ends: Collection[Any] = (),
         laid: Mapping[int, Tensor] | None = None,
+        seeds: Sequence[tuple[GradientEdge, Tensor]] = (),
     ) -> list[Any]:
-        """Recorded gradients that come from some of the outputs that want one (see `run_backward`).  `laid` has
-        stand-ins for gradients that lie in another way than the first ones.
+        """Recorded gradients that come from some of the outputs that want one (see `run_backward`), and from `seeds`.
+        `laid` has stand-ins for gradients that lie in another way than the first ones.
         """
-        roots = [self.outputs[self.wanting[k]] for k in chosen]
-        cotangents = [(laid or {}).get(k, self.cotangents[k]) for k in chosen]
+        roots = [*[self.outputs[self.wanting[k]] for k in chosen], *[edge for edge, _ in seeds]]
+        cotangents = [*[(laid or {}).get(k, self.cotangents[k]) for k in chosen], *[x for _, x in seeds]]
         self._idle = set()
         start = len(self.recording.log)
         found = run_backward(
@@ -364,20 +366,24 @@ class _Build:
     ) -> Variant:
         """The backward where only some outputs have a gradient, from the values that are saved for all.
 
-        `how` is (apart, points, edges, orders): with `apart` what an input gets is not added up; backward ends at the
-        outputs `points`, whose gradients follow those of the inputs; if `edges` are given, others get none; `orders`
-        are those of the dims in the memory of the gradients, where they lie otherwise than these outputs.
+        See `How`: with `apart` what an input gets is not added up; backward ends at
+        the outputs `points`, whose gradients follow those of the inputs; if `edges` are given, others get none; `orders`
+        are those of the dims in the memory of the gradients, where they lie otherwise than these outputs; `seeds` are
+        places inside of the history that have a gradient too.
         """
-        recording, before, (apart, points, edges, orders) = self.recording, len(self.recording.log), how
+        recording, before = self.recording, len(self.recording.log)
+        apart, points, edges, orders, seeds, _ = how
         chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
         with recording.continued():
             laid = self._laid_cotangents(assembler, dict(zip(chosen, orders, strict=False)))
+            seeded = self.level.seeded(seeds)
             roots = {split_edge(edge_of(self.outputs[self.wanting[k]]))[0] for k in chosen}
             stops = {p: GradientEdge(*split_edge(edge_of(self.outputs[p]))) for p in points}
             stops = {p: edge for p, edge in stops.items() if edge.node not in roots}
             ends = {edge.node for edge in stops.values()}
             wanted = range(len(self.edges)) if edges is None else edges
-            some = self._gradients_of(chosen, [*[self.edges[k] for k in wanted], *stops.values()], apart, ends, laid)
+            asked = [*[self.edges[k] for k in wanted], *stops.values()]
+            some = self._gradients_of(chosen, asked, apart, ends, laid, seeded)
         count = len(self.edges)
         reached = dict(zip(wanted, some, strict=False))
         found = [*[reached.get(k) for k in range(count)], *some[len(wanted) :]]
@@ -390,19 +396,27 @@ class _Build:
         gradients += [made.value for made in assembler.last_calls()]
         ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
         cotangents = [self._cotangent(k, ends, laid[k]._ptr if k in laid else None) for k in chosen]
+        cotangents += [self.level.value_of(x) for _, x in seeded]
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
         count = len(self.outputs)
         held = self._held_by(
-            [self.wanting[k] for k in chosen], None if edges is None else {self.edges[k].node for k in edges}
+            [self.wanting[k] for k in chosen],
+            None if edges is None else {self.edges[k].node for k in edges},
+            [edge.node for edge, _ in seeded],
         )
         inputs = [i for i in self._inputs_held(logical.inputs, assembler.given, held) if ("input", i) in sources]
-        only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
+        every = only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
         given = {i: assembler.given.get(v) for i, v in enumerate(logical.inputs)}
         tensors = [i for i, each in given.items() if each is not None and each.kind == "input"]
         if held is not None and len(self.wanting) <= _MOST_HISTORIES:
             only = [(kind, i) for kind, i in only if kind != "input" or i in inputs or i not in tensors]
         joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
-        _, graph, saved = partition(joint, only=only)
+        try:
+            _, graph, saved = partition(joint, only=only)
+        except NotImplementedError:
+            if not seeds:
+                raise
+            _, graph, saved = partition(joint, only=every)  # an inner result that an eager node holds is computed again
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
         graph, saved = self._with_held(graph, saved, (logical.inputs, logical.outputs), held, inputs, sources)
         number = count_from(0)
@@ -535,15 +549,18 @@ class _Build:
         number = {v: n for n, v in enumerate(order)}
         saved = [(k, number[inputs[i]] if k == "input" else i) for k, i in saved]
         logical = Graph(order, logical.nodes, logical.outputs)
+        tensors = {j: self.outputs[j] for j in self.wanting}
+        ends = [Point(edge, self.standing[i]._spec) for i, edge in zip(self.wrt, self.edges, strict=True)]
+        self.level = Level(self, assembler, (logical, saved), tensors, ends)
         forward = Graph(order, live_nodes(builder.nodes, [*physical, *residuals]), [*physical, *residuals])
         program = CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
         program.differentiable(
             logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting,
-            lambda mask, how: self._variant(assembler, logical, mask, how, saved), self.several,
+            lambda mask, how: self._variant(assembler, logical, mask, how, saved), self.level.derive, self.several,
         )  # fmt: skip
         assert program._backward is not None
         program._backward.lies = {
-            j: memory_order([hint(n) for n in x._spec.shape], [hint(n) for n in x._spec.strides])
+            j: tuple(memory_order([hint(n) for n in x._spec.shape], [hint(n) for n in x._spec.strides]))
             for j, x in zip(self.wanting, self.cotangents, strict=True)
         }
         program._backward.joined = self._joined()
@@ -593,14 +610,18 @@ class _Build:
         """
         return self._held_by(self.wanting)
 
-    def _held_by(self, wanting: Sequence[int], targets: Collection[Any] | None = None) -> set[int] | None:
-        """The same for some of the outputs, of nodes behind which one of `targets` lies if these are given."""
-        found = set()
-        history = list(_history([self.outputs[j] for j in wanting]))
+    def _held_by(
+        self, wanting: Sequence[int], targets: Collection[Any] | None = None, besides: Sequence[Any] = ()
+    ) -> set[int] | None:
+        """The same for some of the outputs and nodes, of nodes behind which one of `targets` lies if these are given."""
+        history = list(_history([self.outputs[j] for j in wanting], besides))
         passed = set(history) if targets is None else _leading_to(history, targets)
-        for node in history:
-            if node in self._idle or node not in passed:
-                continue
+        return self._saved_by([node for node in history if node not in self._idle and node in passed])
+
+    def _saved_by(self, nodes: Iterable[Any]) -> set[int] | None:
+        """The memory that nodes have saved; None where nobody knows."""
+        found = set()
+        for node in nodes:
             for item in getattr(node, "saved", None) or ():
                 if isinstance(item, Tensor):
                     found.add(self._address(item))
@@ -763,9 +784,9 @@ def _has_hooks(x: Tensor) -> bool:
     return any(extra is not None and (extra.tensor_hooks or extra.pre_hooks or extra.post_hooks) for extra in extras)
 
 
-def _history(tensors: Sequence[Any]) -> Iterator[Any]:
-    """The nodes of the histories of some tensors."""
-    todo, seen = [x._node for x in tensors], set[int]()
+def _history(tensors: Sequence[Any], nodes: Sequence[Any] = ()) -> Iterator[Any]:
+    """The nodes of the histories of some tensors, and of those behind some nodes."""
+    todo, seen = [*[x._node for x in tensors], *nodes], set[int]()
     while todo:
         node = todo.pop()
         if node is None or id(node) in seen:

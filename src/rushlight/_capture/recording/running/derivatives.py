@@ -1,0 +1,298 @@
+"""Backward of backward: what the gradients of a program are recorded with where they are differentiated again.
+
+An eager program adds the gradients of gradients up operator by operator, and those of the first backward after them.
+So the first backward is recorded with its own history (`create_graph`), and backward runs through that: up to what it
+was given, to the program's inputs, and to places inside of the program's history (`points`), where the gradients wait
+until the program's own backward comes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+
+from rushlight._capture.recording.assemble import Given, Restart
+from rushlight._capture.recording.backward import Derived, How, Target, Variant
+from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.log import Call, Copy, Fill
+from rushlight._capture.recording.memory import InputBackward
+from rushlight._capture.recording.regions import Layout
+from rushlight._engine.autograd.engine import run_backward
+from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode, split_edge
+from rushlight._engine.core.tensor import Tensor, edge_of
+from rushlight._graph.core import Graph, Value, live_nodes
+from rushlight._transforms.partition import Joint, partition
+from rushlight._transforms.vjp import reached
+from rushlight._types.layout import dense_strides, is_dense, memory_order
+from rushlight._types.spec import Spec
+from rushlight._types.symbols import hint
+
+__all__ = ["Level", "Point"]
+
+
+class Point(NamedTuple):
+    """A place in a recorded history at which gradients arrive, and the spec of these; None where there are none."""
+
+    edge: GradientEdge
+    spec: Any
+
+
+class Level:
+    """Recorded tensors with a history: what a program gives, or gradients of such tensors.
+
+    `build` has the recording, `logical` and `sources` are the graph of the program and what it saves.  `tensors` are
+    those that have a history, by number; `edges` where it ends; `given` the stand-ins for gradients that it began with,
+    of this level and those `below`.
+    """
+
+    def __init__(
+        self,
+        build: Any,
+        assembler: Any,
+        program: tuple[Graph, Sequence[tuple[str, int]]],
+        tensors: dict[int, Tensor],
+        edges: Sequence[Point],
+        below: Level | None = None,
+        given: Sequence[Tensor] = (),
+    ) -> None:
+        self.build, self.assembler, self.program = build, assembler, program
+        self.tensors, self.edges, self.below = tensors, edges, below
+        self.levels: list[Level] = [self] if below is None else [*below.levels, self]
+        self.given: list[Tensor] = [] if below is None else [*below.given, *given]
+        self.points: list[Point] = []
+        self._numbers: dict[tuple[int, int], int] = {}  # of the points, by node and its output
+        self._nodes: set[Any] | None = None
+
+    # ***** places in the history *****
+
+    @property
+    def nodes(self) -> set[Any]:
+        """The nodes of the history, without those at which it ends."""
+        if self._nodes is None:
+            lower = set().union(*[level.nodes for level in self.levels[:-1]])
+            self._nodes = set()
+            todo = [x._node for x in self.tensors.values()]
+            while todo:
+                node = todo.pop()
+                if node is None or node in self._nodes or node in lower or _ends(node):
+                    continue
+                self._nodes.add(node)
+                todo += [split_edge(edge)[0] for edge in node._edges if edge is not None]
+        return self._nodes
+
+    def point(self, edge: GradientEdge, spec: Spec) -> int:
+        """The number of a place inside of the history."""
+        key = id(edge.node), edge.output_nr
+        if key not in self._numbers:
+            self._numbers[key] = len(self.points)
+            self.points.append(Point(edge, spec))
+        return self._numbers[key]
+
+    def seeded(self, seeds: Sequence[tuple[int, tuple[int, ...] | None]], wants: bool = False) -> list[Any]:
+        """Points, as (edge, stand-in for the gradient that has arrived there), from (number, order of its dims)."""
+        return self._begun([(self.points[p], order) for p, order in seeds], wants)
+
+    def _begun(self, points: Sequence[tuple[Point, tuple[int, ...] | None]], wants: bool) -> list[Any]:
+        return [(point.edge, self.stand_in(point.spec, order, wants)) for point, order in points]
+
+    # ***** gradients as values of the graph *****
+
+    def stand_in(self, spec: Spec, order: tuple[int, ...] | None, wants: bool) -> Tensor:
+        """A recorded tensor for a gradient: row-major, or with its dims in another order."""
+        strides: Any = spec.strides if is_dense(spec.shape, spec.strides) else None
+        if order is not None:
+            ones = [d for d in range(len(spec.shape)) if d not in order]
+            strides = dense_strides(spec.shape, [*ones, *order])
+        x: Tensor = self.build.recording.cotangent(Spec.of(spec.dtype, spec.device, spec.shape, strides))
+        x._rg = wants
+        layout = Layout(tuple(x._spec.shape), x._spec.strides)
+        self.assembler.roots[x._ptr] = Given("cotangent", ("given", x._ptr), layout, x._spec.dtype)
+        return x
+
+    def value_of(self, x: Tensor) -> Value:
+        """The graph's input for a stand-in."""
+        root = self.assembler.roots[x._ptr]
+        for value, given in self.assembler.given.items():
+            if given is root:
+                return value
+        return Value(tuple(x._spec.shape), x._spec.dtype)
+
+    def _assembled(self, start: int, tensors: Sequence[Tensor]) -> list[Value]:
+        """What was recorded since `start` as values of the graph."""
+        entries = self.build.recording.log[start:]
+        if any(type(entry) not in (Call, Copy, Fill) for entry in entries):
+            raise RecordingError("a backward of backward that is not made of calls alone")
+        self.assembler.run(entries)
+        with self.assembler.builder:
+            return [self.build._gradient(x, self.assembler) for x in tensors]
+
+    def _from_saved(self, cotangents: Sequence[Tensor], values: Sequence[Value]) -> tuple[Graph, list[int]]:
+        """A graph of values over what the program has saved, and the stand-ins; and which of the saved it takes."""
+        (logical, sources), given = self.program, [self.value_of(x) for x in cotangents]
+        count = len(self.build.outputs)
+        only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
+        nodes = live_nodes(self.assembler.builder.nodes, [*logical.outputs, *values])
+        joint = Joint(list(logical.inputs), logical.outputs, nodes, given, list(values))
+        _, graph, saved = partition(joint, only=only)
+        places = {source: k for k, source in enumerate(only)}
+        return graph, [places[source] for source in saved]
+
+    # ***** what is recorded *****
+
+    def _roots(self, mask: Sequence[bool], how: How, wants: bool) -> tuple[list[Any], list[Tensor]]:
+        """Where backward begins, and stand-ins for the gradients there."""
+        numbers = [i for i in self.tensors if mask[i]]
+        orders = how.orders or [None] * len(numbers)
+        roots: list[Any] = [self.tensors[i] for i in numbers]
+        given = [self.stand_in(self.tensors[i]._spec, order, wants) for i, order in zip(numbers, orders, strict=True)]
+        seeds = [
+            *self.seeded(how.seeds, wants),
+            *self._begun([(self.edges[k], order) for k, order in how.begun], wants),
+        ]
+        return [*roots, *[edge for edge, _ in seeds]], [*given, *[x for _, x in seeds]]
+
+    def variant(self, mask: tuple[bool, ...], how: How) -> Variant:
+        """See `ProgramBackwardSpec`: the gradients at the edges, from some of the tensors and points."""
+        recording, start = self.build.recording, len(self.build.recording.log)
+        with recording.continued():
+            roots, given = self._roots(mask, how, False)
+            wanted = list(range(len(self.edges)) if how.edges is None else how.edges)
+            edges = [self.edges[k].edge for k in wanted]
+            found = run_backward(roots, given, True, False, edges, False, how.apart, {edge.node for edge in edges})
+            self.build._check_writes(start)
+        parts: list[tuple[Tensor, ...]] = [() for _ in self.edges]
+        for k, each in zip(wanted, found, strict=True):
+            parts[k] = each if type(each) is tuple else () if each is None else (each,)
+        values = self._assembled(start, [g for each in parts for g in each])
+        graph, picks = self._from_saved([*self.given, *given], values)
+        base = len(self.program[1])
+        numbers = iter(range(len(values)))
+        sources = [*picks, *range(base, base + len(self.given))]
+        return graph, sources, [tuple(next(numbers) for _ in each) for each in parts]
+
+    def derive(self, mask: tuple[bool, ...], how: How) -> Derived | None:
+        """How the gradients are computed where they get a history; None where that is not known."""
+        try:
+            return self._derived(mask, how)
+        except (RecordingError, NotImplementedError, Restart):
+            return None
+
+    def _derived(self, mask: tuple[bool, ...], how: How) -> Derived:
+        build, start = self.build, len(self.build.recording.log)
+        with build.recording.continued():
+            roots, given = self._roots(mask, how, True)
+            edges = [point.edge for point in self.edges]
+            stops = set() if self.below is None else {edge.node for edge in edges}
+            found = run_backward(roots, given, True, True, edges, False, False, stops)
+            build._check_writes(start)
+            if self.below is None:
+                found = [build._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
+            made = {id(g): g for g in found if g is not None}
+            places = {key: k for k, key in enumerate(made)}
+            results = list(made.values())
+            tensors = {i: x for i, x in enumerate(results) if x._node is not None}
+            above = Level(build, self.assembler, self.program, tensors, (), self, given)
+            ends, reach, several = above.frontier(results)
+            cotangents = [above.stand_in(x._spec, None, False) for x in tensors.values()]
+            gradients: list[Any] = [None] * len(ends)
+            if tensors and ends:
+                stops = {edge.node for edge in ends}
+                gradients = run_backward(list(tensors.values()), cotangents, True, False, ends, False, False, stops)
+                build._check_writes(start)
+        above.edges = [Point(edge, None if g is None else g._spec) for edge, g in zip(ends, gradients, strict=True)]
+        targets = [above.target(point) for point in above.edges]
+        values = self._assembled(start, [*results, *[g for g in gradients if g is not None]])
+        graph, picks = self._from_saved([*above.given, *cotangents], values)
+        n, taken = len(results), len(picks) + len(above.given)
+        inputs, outputs = list(graph.inputs), list(graph.outputs)
+        joint = Joint(inputs[:taken], outputs[:n], list(graph.nodes), inputs[taken:], outputs[n:])
+        passed = {
+            k: next(g for g, y in enumerate(given) if y is x)
+            for k, x in enumerate(results)
+            if any(y is x for y in given)
+        }
+        held = build._saved_by(above.nodes)
+        unheld, overwritten = [], []  # what may be changed before backward: eager nodes do not save it
+        if held is not None:
+            unheld = [k for k, x in enumerate(results) if build._address(x) not in held]
+            overwritten = [len(picks) + k for k, x in enumerate(above.given) if build._address(x) not in held]
+        forward, backward, saved = partition(joint, overwritten, unheld=unheld)
+        number = iter(range(len(gradients)))
+        return Derived(
+            forward, backward, saved, [None if g is None else next(number) for g in gradients],
+            [*picks, *range(len(self.program[1]), len(self.program[1]) + len(self.given))],
+            [None if g is None else places[id(g)] for g in found], passed, [x._node is not None for x in results], targets,
+            reach, several,
+            {i: tuple(memory_order([hint(s) for s in x._spec.shape], [hint(s) for s in x._spec.strides]))
+             for i, x in zip(above.tensors, cotangents, strict=True)},
+            above.variant, above.derive,
+        )  # fmt: skip
+
+    def frontier(self, results: Sequence[Tensor]) -> tuple[list[GradientEdge], list[int], tuple[int, ...]]:
+        """Where the history of this level ends: edges; for each of `results` a bit for each edge that it leads to; and
+        the edges to which several lead.
+        """
+        nodes = self.nodes
+        ends: dict[tuple[int, int], int] = {}
+        edges: list[GradientEdge] = []
+        count: list[int] = []
+        behind: dict[Any, list[int]] = {}
+
+        def led(edge: Any) -> int:
+            node, number = split_edge(edge)
+            if node not in nodes:
+                return ended(edge)
+            bits = behind.get(node, [])
+            return bits[number] if number < len(bits) else bits[0] if bits else 0
+
+        def ended(edge: Any) -> int:
+            node, number = split_edge(edge)
+            key = id(node), number
+            if key not in ends:
+                ends[key] = len(edges)
+                edges.append(GradientEdge(node, number))
+                count.append(0)
+            count[ends[key]] += 1
+            return 1 << ends[key]
+
+        for node in sorted(nodes, key=lambda node: node._seq):
+            bits = [0 if edge is None else led(edge) for edge in node._edges]
+            behind[node] = [reduce(or_, [bits[k] for k in each], 0) for each in _led_from(node)]
+        reach = [0 if x._node is None else led(edge_of(x)) for x in results]
+        return edges, reach, tuple([k for k, n in enumerate(count) if n > 1])
+
+    def target(self, point: Point) -> Target:
+        """What an edge at which this level's history ends is at run time.  RecordingError if it is not known."""
+        edge, spec = point
+        key = edge.node, edge.output_nr
+        if spec is None:
+            return Target("none", 0, 0)
+        for k, x in enumerate(self.given):
+            if split_edge(edge_of(x)) == key:
+                return Target("given", 0, k)
+        for k, own in enumerate(self.levels[0].edges):
+            if (own.edge.node, own.edge.output_nr) == key:
+                return Target("edge", 0, k)
+        for number, level in enumerate(self.levels[:-1]):
+            for j, x in level.tensors.items():
+                if split_edge(edge_of(x)) == key:
+                    return Target("output", number, j)
+            if edge.node in level.nodes:
+                return Target("point", number, level.point(edge, spec))
+        raise RecordingError("a backward of backward leads to a tensor that the backward does not lead to")
+
+
+def _led_from(node: Any) -> list[list[int]]:
+    """For each result of a node the numbers of the edges that it depends on."""
+    every = list(range(len(node._edges)))
+    if not isinstance(node, OpNode) or len(node.info.wrt) != len(every):
+        return [every]
+    graph, wrt = node.info.forward, node.info.wrt
+    flags = [reached(graph, [place]) for place in wrt]
+    return [[k for k in every if flags[k][number]] for number in range(len(graph.outputs))]
+
+
+def _ends(node: Any) -> bool:
+    return isinstance(node, (AccumulateGrad, InputBackward))

@@ -1,0 +1,232 @@
+"""Gradients of gradients of compiled functions have the bits of eager: each sum is made at the operator where eager makes
+it, also where second derivatives meet first ones, through levels, sizes and hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight.nn import functional as F
+
+
+def inputs(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
+    torch.manual_seed(seed)
+    return [torch.randn(shape).requires_grad_() for shape in shapes]
+
+
+def facts(x: Any) -> Any:
+    """What two tensors have to agree in."""
+    return None if x is None else (x.requires_grad, x.stride(), x.detach().numpy().tobytes())
+
+
+def same(run: Callable[[Any, int], Sequence[Any]], function: Any, rounds: int = 2, dynamic: bool | None = None) -> None:
+    """Compare a use of a function with that of it compiled."""
+    compiled = torch.compile(function, dynamic=dynamic)
+    for seed in range(rounds):
+        expected, found = run(function, seed), run(compiled, seed)
+        assert [facts(x) for x in found] == [facts(x) for x in expected]
+
+
+def penalty(shape: tuple[int, ...] = (8, 16), grow: int = 0, other: tuple[int, ...] = (16, 16)) -> Any:
+    """A loss of a result and of its gradients."""
+
+    def run(function: Any, seed: int) -> list[Any]:
+        x, w = inputs(seed, (shape[0] + grow * seed, *shape[1:]), other)
+        y = function(x, w)
+        first = torch.autograd.grad(y.sin().sum(), (x, w), create_graph=True)
+        (sum((g * g).sum() for g in first) + (y * y).mean()).backward()
+        return [y, *first, x.grad, w.grad]
+
+    return run
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return grad * 2 * x
+
+
+def in_place(x: Any, w: Any) -> Any:
+    hidden = (x @ w).clone()
+    hidden[2:4].mul_(x[2:4])
+    hidden.tanh_()
+    return hidden * hidden
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: torch.tanh(torch.tanh(x @ w) @ w),
+        lambda x, w: F.gelu(x @ w) * torch.sigmoid(x @ w),
+        lambda x, w: F.layer_norm(x @ w, (16,)).softmax(-1).log() * x,
+        lambda x, w: torch.relu(x @ w) * x,
+        lambda x, w: Square.apply(x @ w) * torch.tanh(x),
+        in_place,
+    ],
+    ids=["tanh", "gelu", "norm", "relu", "function", "in place"],
+)
+def test_penalty(function: Any) -> None:
+    same(penalty(), function)
+
+
+def test_convolution() -> None:
+    same(penalty((2, 3, 8, 8), other=(4, 3, 3, 3)), lambda x, w: F.silu(F.conv2d(x, w, padding=1)), 1)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes(dynamic: bool | None) -> None:
+    same(penalty(grow=1), lambda x, w: torch.tanh(x @ w) * torch.sigmoid(x @ w), 4, dynamic)
+
+
+def test_five_levels() -> None:
+    # What is added to a gradient that has arrived is a part of the history, at the place where eager adds.
+    def run(function: Any, seed: int) -> list[Any]:
+        (x,) = inputs(seed, (257,))
+        y = found = function(x)
+        results = [y]
+        for _ in range(5):
+            (found,) = torch.autograd.grad(found.sum(), x, create_graph=True)
+            results.append(found)
+            found = found * y
+        return results
+
+    same(run, lambda x: x.sin() * x.exp())
+
+
+def test_constant_gradients_want_none() -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        (x,) = inputs(seed, (5,))
+        found, results = function(x).sum(), []
+        for _ in range(3):
+            (found,) = torch.autograd.grad(found.sum(), x, create_graph=True)
+            results.append(found)
+        return results
+
+    same(run, lambda x: x * x * x, 1)
+
+
+def several(x: Any, w: Any) -> Any:
+    return torch.tanh(x @ w), torch.sigmoid(x @ w) * x
+
+
+def inner(x: Any, w: Any) -> Any:
+    hidden = torch.tanh(x @ w)
+    return hidden, torch.sin(hidden @ w) * hidden
+
+
+@pytest.mark.parametrize("function", [several, inner])
+def test_several_results(function: Any) -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        x, w = inputs(seed, (8, 16), (16, 16))
+        y, z = function(x, w)
+        both = torch.autograd.grad((y * z).sum(), (x, w), create_graph=True)
+        (one,) = torch.autograd.grad(y.exp().sum(), x, create_graph=True)
+        (sum((g * g).sum() for g in both) + (one * both[0]).sum() + z.mean()).backward()
+        return [y, z, *both, one, x.grad, w.grad]
+
+    same(run, function)
+
+
+def test_steps_of_descent() -> None:
+    # As in model-agnostic meta-learning: each step is differentiated by the last loss.
+    def run(function: Any, seed: int) -> list[Any]:
+        x, t, w, v = inputs(seed, (8, 16), (8, 4), (16, 32), (32, 4))
+        fast = [w, v]
+        for _ in range(3):
+            first = torch.autograd.grad(function(x, t, *fast), fast, create_graph=True)
+            fast = [p - 0.1 * g for p, g in zip(fast, first, strict=True)]
+        loss = function(x, t, *fast)
+        loss.backward()
+        return [loss, x.grad, t.grad, w.grad, v.grad]
+
+    same(run, lambda x, t, w, v: F.mse_loss(F.relu(x @ w) @ v, t))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x + 1, lambda x: x * 2, lambda x: x.view(3, 3).t(), lambda x: x.expand(4, 9)]
+)
+def test_gradients_that_come_through(function: Any) -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        (x,) = inputs(seed, (9,))
+        y = function(x)
+        given = torch.ones_like(y).requires_grad_()
+        (found,) = torch.autograd.grad(y, x, given, create_graph=True)
+        return [found, *torch.autograd.grad(found.sum(), given)]
+
+    same(run, function, 1)
+
+
+def test_products_with_the_hessian() -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        x, v = inputs(seed, (33,), (33,))
+        (first,) = torch.autograd.grad(function(x), x, v, create_graph=True)
+        (by_given,) = torch.autograd.grad(first, v, torch.ones_like(first), retain_graph=True)
+        return [first, by_given, *torch.autograd.grad(first, [x, v], torch.cos(x).detach(), create_graph=True)]
+
+    same(run, lambda x: torch.exp(x).cumsum(0) * x)
+
+
+def test_hooks() -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        x, w = inputs(seed, (8, 16), (16, 16))
+        seen: list[Any] = []
+        y = function(x, w)
+        y.register_hook(lambda grad: seen.append(grad.detach().clone()) or grad * 2)
+        first = torch.autograd.grad(y.sin().sum(), (x, w), create_graph=True)
+        first[0].register_hook(lambda grad: grad * 3)
+        (sum((g * g).sum() for g in first) + y.mean()).backward()
+        return [*seen, x.grad, w.grad]
+
+    same(run, lambda x, w: torch.tanh(x @ w) * x, 1)
+
+
+def test_order_of_dims_of_a_gradient_of_a_gradient() -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        x, w = inputs(seed, (8, 16), (16, 16))
+        first = torch.autograd.grad(function(x, w).sum(), (x, w), create_graph=True)
+        turned = torch.randn(16, 8).t()
+        return [*torch.autograd.grad(first[0], (x, w), turned)]
+
+    same(run, lambda x, w: torch.tanh(x @ w).sum(0) * torch.tanh(x))
+
+
+def changed(function: Any, which: int) -> Any:
+    x, w = inputs(0, (8, 16), (16, 16))
+    first = torch.autograd.grad(function(x, w).sin().sum(), (x, w), create_graph=True)
+    with torch.no_grad():
+        (first[0] if which == 2 else (x, w)[which]).mul_(0.5)
+    (first[0].sum() + first[1].sum()).backward()
+    return [x.grad, w.grad]
+
+
+def test_changes_before_the_second_backward() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return torch.tanh(x @ w) * x
+
+    compiled = torch.compile(function)
+    for which in (0, 1):
+        for each in (function, compiled):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                changed(each, which)
+    assert [facts(x) for x in changed(compiled, 2)] == [facts(x) for x in changed(function, 2)]
+
+
+def test_backward_twice_through_a_gradient() -> None:
+    x, w = inputs(0, (8, 16), (16, 16))
+    (first,) = torch.autograd.grad(
+        torch.compile(lambda x, w: torch.tanh(x @ w))(x, w).sin().sum(), x, create_graph=True
+    )
+    loss = (first * first).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
