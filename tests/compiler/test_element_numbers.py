@@ -99,6 +99,31 @@ def test_without_the_setting_item_breaks() -> None:
         assert any("element of a tensor" in reason for reason in COUNTERS["graph_break"])
 
 
+def _listed(x):
+    counts = (x > 1).long().cumsum(0)
+    return counts.tolist(), (x.view(1, -1) * 2).tolist(), x.sum().tolist()
+
+
+def _parts(x):
+    return [part * 2 for part in x.split((x > 0).long().tolist())]
+
+
+def _found(x):
+    return x.nonzero(), x[x > 1] * 2, torch.ones(x.long().max().item())
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+@pytest.mark.parametrize("function", [_listed, _parts, _found])
+def test_one_graph_holds_what_elements_tell(function: Callable[..., Any], backend: str | None) -> None:
+    x = torch.tensor([0.5, 1.25, 2.0])
+    with torch._dynamo.config.patch(capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False):
+        compiled = torch.compile(function, fullgraph=True, **({} if backend is None else {"backend": backend}))
+        assert repr(compiled(x)) == repr(function(x))
+        assert not COUNTERS["graph_break"]
+        torch.compile(function)(x)
+        assert COUNTERS["graph_break"]
+
+
 def test_a_known_number_prints_as_on_the_cpu() -> None:
     def function() -> str:
         return str(torch.tensor(1.5) * 0 + 2.0)

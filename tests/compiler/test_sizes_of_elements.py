@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
+from rushlight._capture.trace import COUNTERS
 
 X = torch.arange(12.0).reshape(4, 3) - 5
 
@@ -54,10 +55,14 @@ def test_sizes_are_captured_where_the_settings_say_so(name: str) -> None:
             assert wanted.numpy().tobytes() == found.numpy().tobytes()
 
 
-def test_without_the_settings_they_are_breaks() -> None:
+def test_without_the_settings_and_fullgraph_they_are_breaks() -> None:
     for name in ("nonzero", "a mask", "repeat_interleave", "a size"):
-        with pytest.raises(torch._dynamo.exc.Unsupported):
-            torch.compile(PROGRAMS[name], fullgraph=True)(X)
+        COUNTERS["graph_break"].clear()
+        torch.compile(PROGRAMS[name])(X)
+        assert COUNTERS["graph_break"]
+        COUNTERS["graph_break"].clear()
+        torch.compile(PROGRAMS[name], fullgraph=True)(X)
+        assert not COUNTERS["graph_break"]
 
 
 def test_what_decides_the_course_is_a_break_under_the_settings() -> None:

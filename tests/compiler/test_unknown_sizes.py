@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 import rushlight as torch
+from rushlight._capture.trace import COUNTERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools" / "compiled"), str(ROOT / "tests" / "compiler")]
 from fx_documents import argument_text, target_text  # noqa: E402
-from unknown_size_programs import ROW, UNKNOWN  # noqa: E402
+from unknown_size_programs import ROW, UNKNOWN, asserting, telling  # noqa: E402
 
 STORED = json.loads(gzip.decompress((ROOT / "tests" / "data" / "fx_documents.json.gz").read_bytes()))
 
@@ -190,13 +191,12 @@ def test_a_size_that_varies_beside_a_number_of_the_program() -> None:
         assert same(compiled(torch.tensor(row)), _slice(torch.tensor(row)))
 
 
-def test_without_the_settings_they_are_breaks() -> None:
+def test_without_the_settings_and_fullgraph_they_are_breaks() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False, capture_scalar_outputs=False):
         for name in ("nonzero", "mask", "checked_size"):
-            with pytest.raises(torch._dynamo.exc.Unsupported):
-                torch.compile(functools.partial(UNKNOWN[name], torch), backend="eager", fullgraph=True)(
-                    torch.tensor(ROW)
-                )
+            COUNTERS["graph_break"].clear()
+            torch.compile(functools.partial(UNKNOWN[name], torch), backend="eager")(torch.tensor(ROW))
+            assert COUNTERS["graph_break"]
 
 
 def test_gradients_go_through() -> None:
@@ -242,3 +242,30 @@ def test_transforms_under_the_settings_for_unknown_sizes() -> None:
 
     compiled = torch.compile(program, backend="eager", fullgraph=True)
     assert same(compiled(torch.ones(4, 3)), program(torch.ones(4, 3)))
+
+
+def test_an_assert_is_a_node_of_graphs_for_other_backends() -> None:
+    graphs: list[Any] = []
+
+    def keep(module: Any, examples: Any) -> Any:
+        graphs.append(module)
+        return module
+
+    compiled = torch.compile(lambda x: asserting(torch, x), fullgraph=True, backend=keep)
+    assert torch.equal(compiled(torch.zeros(3)), torch.zeros(3))
+    targets = [node.target for node in graphs[0].graph.nodes if node.op == "call_function"]
+    assert torch._assert_async in targets and torch._check in targets
+    for x, text in ((torch.ones(3), "no"), (torch.tensor([5.0, -5.0, 0.0]), "cond")):
+        with pytest.raises(RuntimeError, match=text):
+            compiled(x)
+
+
+def test_other_choices_of_elements_are_no_nodes() -> None:
+    def raising(x):
+        if x.max() > 3:
+            raise ValueError("no")
+        return x
+
+    for function in (raising, lambda x: telling(torch, x)):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="asks for the value of a number"):
+            torch.compile(function, fullgraph=True, backend="eager")(torch.ones(2))

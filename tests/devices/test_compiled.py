@@ -11,6 +11,7 @@ from tests.devices import guarded
 import rushlight as torch
 from rushlight._capture.recording import Recording
 from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.trace import COUNTERS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,16 +67,17 @@ def test_a_program_says_its_devices() -> None:
     assert torch.compile(made, fullgraph=True)(x).tolist() == [0.0, 1.0, 2.0]
 
 
-def test_transfers_break_a_program_and_are_right() -> None:
+def test_transfers_part_a_program_and_are_right() -> None:
     def there_and_back(x: Any) -> Any:
         y = (x * 2).to("guarded")
         return (y + 1).cpu() * 3
 
-    compiled = torch.compile(there_and_back)
-    for _ in range(2):
-        assert compiled(torch.tensor([1.0, 2.0])).tolist() == [9.0, 15.0]
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        torch.compile(there_and_back, fullgraph=True)(torch.ones(2))
+    for asked in (False, True):  # they run between two programs, which fullgraph allows
+        COUNTERS["graph_break"].clear()
+        compiled = torch.compile(there_and_back, fullgraph=asked)
+        for _ in range(2):
+            assert compiled(torch.tensor([1.0, 2.0])).tolist() == [9.0, 15.0]
+        assert bool(COUNTERS["graph_break"]) is not asked
 
 
 def test_other_shapes_are_other_programs() -> None:

@@ -248,7 +248,12 @@ class Recording:
             return host().reader(dtype)(held.ptr)
         counter = None
         readable = backend_of(self.memory_at(address).device.real).host_readable
-        if readable and dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
+        if (
+            readable
+            and self.defers
+            and dtype in (FLOAT32, FLOAT64, INT64, INT32)
+            and follows_from_counters(self, address)
+        ):
             leaf = Leaf(address, dtype)
             self.note(Read(leaf))
             counter = host_number(leaf, float if dtype.is_floating_point else int)

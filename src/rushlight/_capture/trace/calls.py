@@ -233,6 +233,10 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         args, kwargs = real_arguments(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
+        if function.__name__ == "tolist" and args:
+            found = element_checks.listed(tracer, tracer.real(args[0]))
+            if found is not ABSENT:
+                return found
         if function.__name__ == "storage_offset" and args:
             offset = _offset(tracer, tracer.real(args[0]))
             if offset is not None:

@@ -164,6 +164,10 @@ class Undocumented:
     def checked(self, function: Any, condition: Any, message: Any) -> None:
         """The same for a check of a number that the program reads of a tensor."""
 
+    def asserted(self, value: Any, text: str) -> bool | None:
+        """The same for an `assert`, with what it says where it fails; None where no node can check it."""
+        return None
+
     def is_size(self, function: Any, number: Any) -> None:
         """The same for a number that is to be a size."""
 

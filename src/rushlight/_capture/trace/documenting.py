@@ -262,6 +262,17 @@ class DocumentingTracer(Tracer):
         self.use(condition)
         self.document.function(function, (condition,), {}, None)
 
+    def asserted(self, value: Any, text: str) -> bool | None:
+        """Whether an `assert` of a tensor, or of a bool that the program reads of one, is a node."""
+        if isinstance(value, ElementNumber):
+            if value.kind is not bool:
+                return None
+            self.checked(HOOKS.public._check, value, None)
+            return True
+        self.use(value)
+        self.document.function(HOOKS.public._assert_async, (value, text), {}, None)
+        return True
+
     def is_size(self, function: Callable[..., Any], number: Any) -> None:
         """`torch._check_is_size` of a number that the program reads of a tensor."""
         self.native(require_between, number, 0, MOST)
@@ -407,7 +418,7 @@ class DocumentingTracer(Tracer):
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""
         self.stands_in = True
         try:
-            env = self.outside.varying.sizes.env if HOOKS.captures_sizes() else None
+            env = self.outside.varying.sizes.env if self.settings.captures_sizes() else None
             made = None if HOOKS.fake is None else self.native(HOOKS.fake, env, operator, args, kwargs)
         finally:
             self.stands_in = False
@@ -562,8 +573,6 @@ class DocumentingTracer(Tracer):
             if self.captured(x) and not kwargs:
                 return self._read(function, x)
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, Tensor) and function.__name__ == "tolist" and owner.dim() == 1 and self.captured(owner):
-            return [self.call(self.load_item(owner, k).item, (), {}) for k in range(owner.shape[0])]
         if isinstance(function, (types.BuiltinFunctionType, types.FunctionType)) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
         if type(function) is types.FunctionType and (found := transformed(self, function, args, kwargs)) is not ABSENT:

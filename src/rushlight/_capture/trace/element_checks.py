@@ -13,14 +13,16 @@ from rushlight._capture.recording.element_numbers import ElementNumber, fails
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.unknown_sizes import is_unknown
+from rushlight._engine.core.tensor import Tensor
 from rushlight._types.shape_env import Undecided
 
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["FILLED", "check", "check_is_size", "check_with", "filling", "noted"]
+__all__ = ["FILLED", "check", "check_is_size", "check_with", "filling", "listed", "noted"]
 
 FILLED = {"full": 1, "full_like": 1, "new_full": 2, "tensor": 0, "scalar_tensor": 0}  # place of the number
+_MANY = 1024  # elements: each is an operator
 
 
 def filling(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +42,24 @@ def filling(function: Callable[..., Any]) -> Callable[..., Any]:
         return made.fill_(number.tensor)
 
     return fill
+
+
+def listed(tracer: Tracer, x: Any) -> Any:
+    """`tolist`: the elements as numbers of the program, in nested lists; ABSENT where they are none, or many."""
+    if (
+        not tracer.rec.captures_elements
+        or not isinstance(x, Tensor)
+        or not tracer.rec.is_recorded(x)
+        or x._spec.numel > _MANY
+    ):
+        return ABSENT
+    return _nested(tracer, x)
+
+
+def _nested(tracer: Tracer, x: Tensor) -> Any:
+    if not x.dim():
+        return tracer.call(x.item, (), {})
+    return [_nested(tracer, tracer.load_item(x, k)) for k in range(x.shape[0])]
 
 
 def check(tracer: Tracer, cond: Any = None, message: Any = None) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.recording import HostNumber
-from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -45,13 +44,13 @@ def gives_numbers(function: Callable[..., Any]) -> bool:
 
 def runs_between(tracer: Tracer, function: Callable[..., Any], given: Sequence[Any]) -> bool:
     """Whether a call whose result has a size that only elements tell runs between two programs, and is no break: users
-    ask for that by `capture_dynamic_output_shape_ops`, and by `capture_scalar_outputs` for numbers as sizes.
+    ask for that by `fullgraph`, by `capture_dynamic_output_shape_ops`, and by `capture_scalar_outputs` for numbers as sizes.
     """
     if tracer.settings.backend is not None or gives_numbers(function):
         return False
     if tracer.has_numbers and numbers_among(given):
         return True
-    return HOOKS.captures_sizes() and any(isinstance(x, Tensor) for x in given)
+    return tracer.settings.captures_sizes() and any(isinstance(x, Tensor) for x in given)
 
 
 def is_own_loop(tracer: Tracer, iterator: Any) -> bool:

@@ -30,10 +30,20 @@ class CompileSettings:
     """How many instructions a trace has at most."""
     numbers: bool = True
     """Whether graphs may hold numbers that a program reads of its tensors: a backend that raises for one gets none."""
+    captures: bool = False
+    """Whether they do so, and hold sizes that only elements tell, whatever the process's settings say: one graph is asked for."""
     repeats: bool = True
     """Whether calls of objects that are alike, as layers of a model, are followed once."""
     source_names: dict[str, str] = field(default_factory=dict)
     """Other names of sources in fx graphs: a module's call has those of its `forward`."""
+
+    def captures_elements(self) -> bool:
+        """Whether elements of tensors that the program computes are numbers of it."""
+        return self.numbers and (self.captures or HOOKS.captures_elements())
+
+    def captures_sizes(self) -> bool:
+        """Whether operators may have results whose sizes only elements tell."""
+        return self.captures or HOOKS.captures_sizes()
 
 
 class Hooks:

@@ -100,7 +100,7 @@ class Tracer(Undocumented, Operations):
         self.outside.behind, rec.wrapped = rec.inputs_behind, self.outside.wrappers
         self.follow = functools.partial(calls.followed, self)
         rec.keeps_hooks, rec.defers = True, settings.backend is None
-        rec.captures_elements = settings.numbers and HOOKS.captures_elements()
+        rec.captures_elements = settings.captures_elements()
         self.follows_numpy = settings.backend is None and HOOKS.public is not None and HOOKS.follows_numpy()
         if self.follows_numpy:
             self.outside.array = self.given_array
@@ -812,12 +812,8 @@ class Tracer(Undocumented, Operations):
         value = self.real(value)
         if isinstance(value, Tensor):
             self.mark_unrepeatable()
-        if isinstance(value, Tensor) and self.rec.is_recorded(value):
+        if isinstance(value, ElementNumber) or (isinstance(value, Tensor) and self.rec.is_recorded(value)):
             taken = checks.taken(self, value)
-            if taken is not None:
-                return taken
-        elif isinstance(value, ElementNumber):
-            taken = checks.taken(self, value.tensor)
             if taken is not None:
                 return taken
         known = self.hosted(value) if isinstance(value, HostNumber) else None

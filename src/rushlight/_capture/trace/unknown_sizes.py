@@ -49,7 +49,7 @@ def asks_itself(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any
 def unknown_result(tracer: Tracer, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The result of a call that asked for elements to know its sizes, in a tuple; None where it is to be a break."""
     if (
-        not (tracer.settings.numbers and HOOKS.captures_sizes())
+        not (tracer.settings.numbers and tracer.settings.captures_sizes())
         or gives_numbers(function)
         or HOOKS.sized_by_elements is None
     ):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.bytecode import control, values
 from rushlight._capture.bytecode.code import DecodedCode
+from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.functorch.transformed import LEVELS
@@ -28,8 +29,8 @@ _STRAIGHT = (
 )  # fmt: skip
 
 
-def taken(tracer: Tracer, value: Tensor) -> bool | None:
-    """The truth of a recorded tensor by which a conditional jump, the instruction at hand, raises no error; None where
+def taken(tracer: Tracer, value: Tensor | ElementNumber) -> bool | None:
+    """The truth of a recorded tensor or number by which a conditional jump, the instruction at hand, raises no error; None where
     neither or both ways raise, or another instruction asks.
     """
     frame = tracer.interpreters[-1].frames[-1]
@@ -39,18 +40,34 @@ def taken(tracer: Tracer, value: Tensor) -> bool | None:
     if handler is values.to_bool:  # from 3.13 on, before the jump
         handler, target = code.program[following]
         following += 1
-    if handler not in (control.jump_if_true, control.jump_if_false) or value._spec.numel != 1 or LEVELS.stack:
+    tensor = value.tensor if isinstance(value, ElementNumber) else value
+    if handler not in (control.jump_if_true, control.jump_if_false) or tensor._spec.numel != 1 or LEVELS.stack:
         return None
-    if not tracer.rec.defers:
-        return None
-    if tracer.rec.known_bytes(value._ptr, value._spec.dtype.itemsize) is not None:
+    if tracer.rec.known_bytes(tensor._ptr, tensor._spec.dtype.itemsize) is not None:
         return None
     jumps, falls = raises(code, target), raises(code, following)
     if jumps is falls:
         return None
     held = (handler is control.jump_if_true) is falls
-    tracer.native(_check, tracer.rec, value, held)
+    if not tracer.rec.defers:
+        text = _text_of_assert(code, following) if held and falls else None
+        return None if text is None else tracer.asserted(value, text)
+    tracer.native(_check, tracer.rec, tensor, held)
     return held
+
+
+def _text_of_assert(code: DecodedCode, at: int) -> str | None:
+    """What a graph says where an `assert` fails whose error is raised from `at` on; None for other errors, and for texts
+    that are made of values.
+    """
+    names = code.opnames
+    if names[at] != "LOAD_ASSERTION_ERROR" and (names[at], code.raw_args[at]) != ("LOAD_COMMON_CONSTANT", 0):
+        return None
+    if names[at + 1] == "RAISE_VARARGS":
+        return "assertion error"
+    handler, text = code.program[at + 1]
+    constant = handler is values.load_const and names[at + 2] in ("PRECALL", "CALL")
+    return text if constant and type(text) is str else None
 
 
 def raises(code: DecodedCode, at: int) -> bool:

@@ -467,6 +467,9 @@ class CompiledFunction:
                     if isinstance(found, Retry) and found.kind == DIFFERS:
                         self.settings.repeats, stop_at, reason = False, None, ""
                         continue
+                    if self._needs_elements(found):
+                        self.settings.captures, stop_at, reason = True, None, ""
+                        continue
                     known = isinstance(found, Retry) and found.reason in [each.reason for each in position.segments]
                     if position.changing and not known:  # perhaps the program asks for the value of such a number
                         position.fix_numbers()
@@ -528,6 +531,11 @@ class CompiledFunction:
             text = functools.partial(reproduction, self.target, [*state], error, place, fails)
             tell("reproduction", LazyText(text if start.func is _enter else functools.partial(self._shown_later, text)))
         return None
+
+    def _needs_elements(self, found: Exception) -> bool:
+        """Whether one graph is asked for that has to hold what elements tell: most graphs do without, and are traced sooner."""
+        held = self.settings.captures or (HOOKS.captures_elements() and HOOKS.captures_sizes())
+        return self.settings.fullgraph and not held and isinstance(found, Retry) and found.kind == "data"
 
     def _fails_alike(self, state: Sequence[Any], error: BaseException, function: types.FunctionType) -> bool:
         """Whether compiling another function of the same parameters fails as this one did."""
