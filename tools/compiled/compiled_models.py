@@ -76,8 +76,29 @@ def torchvision_models() -> Iterator[tuple[str, Maker]]:
         yield f"torchvision/detection/{name}", _detector(models, name)
 
 
+def _define_nms() -> None:
+    """`torchvision::nms` in Python, in the place of the one in torchvision's library; it has `roi_align` in Python, too."""
+    from torchvision.ops import boxes
+
+    if boxes._assert_has_ops is not _define_nms:
+        boxes._assert_has_ops = _define_nms
+        torch.library.custom_op("torchvision::nms", _suppressed, mutates_args=())
+
+
+def _suppressed(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+    from torchvision.ops import box_iou
+
+    left = torch.argsort(scores, descending=True, stable=True).tolist()
+    overlaps, kept = (box_iou(dets, dets) > iou_threshold).tolist(), []
+    while left:
+        kept.append(left[0])
+        left = [each for each in left[1:] if not overlaps[kept[-1]][each]]
+    return torch.tensor(kept, dtype=torch.int64)
+
+
 def _detector(models: Any, name: str) -> Maker:
     def made() -> Made:
+        _define_nms()
         size = {"ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}.get(name, 64)
         sizes = {} if name.startswith("ssd") else {"min_size": size, "max_size": size}
         model = models.get_model(name, weights=None, weights_backbone=None, num_classes=3, **sizes)
@@ -432,7 +453,7 @@ def measure(maker: Maker, stage: Callable[[str], None]) -> dict[str, Any]:
         row["breaks"] = dict(COUNTERS["graph_break"])
         row["failures"] = dict(COUNTERS["failures"])
         row["recompiles"] = dict(COUNTERS["recompiles"])
-        row["whole"] = "fullgraph" not in row and not row["breaks"] and not row["failures"] and not row["recompiles"]
+        row["whole"] = "fullgraph" not in row and not row["breaks"] and not row["failures"]
         found[mode] = row
     return found
 
@@ -549,6 +570,7 @@ def line(name: str, found: dict[str, Any]) -> str:
         else:
             state = (
                 ("whole" if row["graphs"] == 1 else f"whole in {row['graphs']} programs")
+                + (f", compiled again {row['recompiles']}" if row["recompiles"] else "")
                 if row["whole"]
                 else f"{row['graphs']} graphs {row['breaks'] or ''} {row['failures'] or ''} {row['recompiles'] or ''}"
             )
@@ -567,19 +589,20 @@ def page_of(results: dict[str, Any]) -> str:
         "buffers have to have the same bits. `tools/compiled/compiled_models.py` runs them and writes this page (`--page`). Sizes are tiny: it is graphs and bits that",
         "are looked at here. [Breaks](breaks.md) tells what the reasons mean, and what to do about them.",
         "",
-        "| | models | one graph | several graphs | other bits | eager fails |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "`fullgraph=True` is what is asked for first. *Compiled again* are models that the second call finds changed, as by their first: each call is one graph.",
+        "",
+        "| | models | one graph | compiled again | several graphs | other bits | eager fails |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     groups: dict[str, dict[str, list[str]]] = {}
-    broken: list[str] = []
+    told: dict[str, list[str]] = {}
     for name, found in sorted(results.items()):
         group, _, model = name.rpartition("/")
-        state, told = _state_of(found)
+        state, words = _state_of(found)
         groups.setdefault(group, {}).setdefault(state, []).append(model)
-        if told:
-            broken.append(f"| {group}/{model} | {told} |")
+        told.setdefault(state, []).append(f"| {group}/{model} | {words} |")
     for group, states in groups.items():
-        counts = [len(states.get(state, [])) for state in ("one", "several", "differs", "eager")]
+        counts = [len(states.get(state, [])) for state in ("one", "again", "several", "differs", "eager")]
         lines.append(f"| {group} | {sum(counts)} | {' | '.join(str(n) for n in counts)} |")
     lines += [
         "", "`tools/compiled/compiled_libraries.py` switches compile on in libraries: `generate` of transformers (greedy, sampling, beams, static cache), Lightning,",
@@ -589,31 +612,29 @@ def page_of(results: dict[str, Any]) -> str:
     for group, states in groups.items():
         names = ", ".join(states.get("one", [])) or "none"
         lines += [*textwrap.wrap(f"**{group}**: {names}.", 158, break_long_words=False, break_on_hyphens=False), ""]
-    lines += [
-        "## Several graphs",
-        "",
-        "| model | graphs when evaluated, when trained; reasons |",
-        "| --- | --- |",
-        *broken,
-        "",
-    ]
+    titles = {"again": "Compiled again", "several": "Several graphs", "differs": "Other bits", "eager": "Not run"}
+    for state, title in titles.items():
+        if state in told:
+            head = "graphs when evaluated, when trained; reasons" if state in ("again", "several") else "why"
+            lines += [f"## {title}", "", f"| model | {head} |", "| --- | --- |", *told[state], ""]
     return "\n".join(lines)
 
 
 def _state_of(found: dict[str, Any]) -> tuple[str, str]:
-    """What became of a model ("one" graph, "several", it "differs", "eager" fails), and of several graphs the words."""
+    """What became of a model ("one" graph, compiled "again", "several", it "differs", "eager" fails), and the words."""
     rows = [found.get(mode, {}) for mode in ("eval", "train")]
     rows = [row for row in rows if "eager" not in row]
     if "failed" in found or not rows:
-        return "eager", ""
+        return "eager", _in_cell(found.get("failed") or found.get("eval", found.get("train", {})).get("eager", ""))
     if any(row.get("differs") or row.get("error") for row in rows):
-        return "differs", ""
-    if all(row["whole"] for row in rows):
+        return "differs", "; ".join(_in_cell(row.get("differs") or row.get("error") or "") for row in rows)
+    whole = all(row["whole"] for row in rows)
+    if whole and not any(row["recompiles"] for row in rows):
         return "one", ""
     reasons = {reason: count for row in rows for reason, count in {**row["breaks"], **row["failures"]}.items()}
     reasons |= {f"compiled again: {reason}": count for row in rows for reason, count in row["recompiles"].items()}
     words = "; ".join(f"{_in_cell(reason)} ({count})" for reason, count in reasons.items())
-    return "several", f"{', '.join(str(row['graphs']) for row in rows)}; {words}"
+    return "again" if whole else "several", f"{', '.join(str(row['graphs']) for row in rows)}; {words}"
 
 
 def _in_cell(text: str) -> str:
