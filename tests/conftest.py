@@ -53,8 +53,10 @@ def _left_out(config: pytest.Config) -> dict[str, str]:
     return found
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests out by their marks.  In a run of all sorts they are deselected, which costs a tenth of skipping them."""
+    _draw_no_constants()
     for item in items:
         for mark in FILTERED:
             if item.get_closest_marker(mark) is not None and not _sets(item.path, mark):
@@ -72,6 +74,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item, why in left.items():
         item.add_marker(pytest.mark.skip(reason=why))
+
+
+def _draw_no_constants() -> None:
+    """Keep Hypothesis from reading the constants of every module that is loaded, to draw them as inputs.
+
+    It parses two thousand files of ours for that, and what a test draws would depend on which modules others loaded.
+    """
+    providers = sys.modules.get("hypothesis.internal.conjecture.providers")
+    if providers is not None and hasattr(providers, "is_local_module_file"):
+        providers.is_local_module_file = lambda file: False
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
