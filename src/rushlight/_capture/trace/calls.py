@@ -40,6 +40,7 @@ from rushlight._capture.trace import (
     schedules,
     sharded,
     special_methods,
+    trees,
 )
 from rushlight._capture.trace.entering import enter, with_defaults
 from rushlight._capture.trace.hooks import FollowedHook, is_own, made_handle
@@ -753,6 +754,8 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
         made = object.__new__(kind)
     elif issubclass(kind, (BaseException, dict, list, set, tuple, int, float, str, deque)):
         made = cast("Any", kind).__new__(kind, *args, **kwargs)
+    elif (leaves := trees.iterated(tracer, kind, args, kwargs)) is not ABSENT:
+        return leaves
     else:
         raise Break(f"makes an object of the native class {kind.__name__}")
     if not isinstance(made, kind):
@@ -779,6 +782,8 @@ def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         handler = _HANDLERS.get(function)
         if handler is None:
             found = library.instead(tracer, function, args, kwargs)
+            if found is ABSENT:
+                found = trees.called(tracer, function, args, kwargs)
             if found is not ABSENT:
                 tracer.mark_unrepeatable()
                 return found

@@ -48,6 +48,7 @@ __all__ = [
     "grad_condition",
     "autograd_facts",
     "bound_to",
+    "has_values",
     "has_end",
     "has_users_metaclass",
     "is_getter",
@@ -71,6 +72,7 @@ _SINGLE = (
 )  # fmt: skip
 # Of these modules' classes objects never change, and are guarded by what they are equal to.
 _VALUE_MODULES = frozenset(("datetime", "decimal", "uuid", "fractions", "re", "pathlib", "ipaddress", "zoneinfo"))
+_VALUE_CLASSES = frozenset((("optree", "PyTreeSpec"),))
 CONTAINERS = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
 
 
@@ -393,7 +395,7 @@ class Outside:
         if isinstance(value, (tuple, slice, frozenset)):
             return wrapped is value or isinstance(value, frozenset)
         kind = type(value)
-        return kind.__module__ in _VALUE_MODULES or _is_numpy_number(value) or kind.__module__ == "numpy.dtypes"
+        return has_values(kind) or _is_numpy_number(value) or kind.__module__ == "numpy.dtypes"
 
     def _wrap_new(self, value: Any, source: Source) -> Any:
         kind = type(value)
@@ -429,7 +431,7 @@ class Outside:
             found = self._wrap_of_numpy(value, kind, source)
             if found is not ABSENT:
                 return found
-        if kind.__module__ in _VALUE_MODULES or own_module(kind.__module__) in HOOKS.values or _is_numpy_number(value):
+        if has_values(kind) or own_module(kind.__module__) in HOOKS.values or _is_numpy_number(value):
             self.reads.check(source, f"type({{}}) is {name(kind)} and {{}} == {name(value)}")
             return value
         if is_getter(value):
@@ -687,6 +689,11 @@ class Instead:
         if returned is not None and not isinstance(self.value, type(None)):
             raise TypeError(f"__init__() should return None, not '{type(returned).__name__}'")
         return self.value
+
+
+def has_values(kind: type) -> bool:
+    """Whether objects of a class never change, and are guarded by what they are equal to."""
+    return kind.__module__ in _VALUE_MODULES or (kind.__module__, kind.__name__) in _VALUE_CLASSES
 
 
 def bound_to(function: Any) -> Any:

@@ -36,6 +36,7 @@ from rushlight._capture.trace.outside import (
     bound_to,
     exact_value,
     has_end,
+    has_values,
     is_getter,
     is_plain,
     is_traced_array,
@@ -274,7 +275,7 @@ class Rebuild:
         if kind is RemovableHandle:
             table, *more = [self.value(each) for each in handle_tables(value)]
             return self.variable(f"{self.constant(kind)}({table}, extra_dict=[{', '.join(more)}])", value)
-        if self.outside.internal(value) or is_getter(value):
+        if self.outside.internal(value) or is_getter(value) or has_values(kind):
             return self.constant(value)
         if kind is Append:
             return f"{self.source(value.lazy.source)}.append"
