@@ -349,3 +349,19 @@ def test_random_calls() -> None:
             assert mine == theirs
         for each in compiled:
             took_over(each)
+
+
+def test_a_function_that_searches_for_attributes_runs_as_a_program():
+    layer, x = torch.nn.Linear(4, 4).requires_grad_(False), torch.ones(2, 4)
+    weight = layer.weight
+
+    def searches(x):
+        return x @ layer.weight
+
+    def has_it(x):
+        return x @ weight
+
+    for function, own in ((searches, False), (has_it, True)):
+        compiled = torch.compile(function)
+        assert torch.equal(called(compiled, x), function(x))
+        assert took_over(compiled) is own

@@ -283,6 +283,7 @@ def missing_attribute(tracer: Tracer, obj: Any, kind: type, name: str) -> Any:
     fallback = type_attribute(kind, "__getattr__")
     if fallback is ABSENT:
         return no_attribute(obj, kind, name)
+    tracer.searched += 1
     guard_class(tracer, kind, "__getattr__", fallback)
     if is_module_getattr(fallback):
         for table in ("_parameters", "_modules", "_buffers"):

@@ -129,6 +129,7 @@ class Tracer(Undocumented, Operations):
         self.depth = 0
         self.unkept = ""  # why the trace is of no use to other processes
         self.recorded, self.only_reads = 0, False  # entries of the log, and whether these only read, when it ended
+        self.searched = 0  # attributes that `__getattr__` found
         self.leaves_traces = False  # whether it leaves a history or changed its inputs
         self.wants_history = False  # whether it leaves a history
         self.differs = False  # whether the program, as it is, would do something else, or call functions in Python

@@ -330,7 +330,8 @@ def _note_plain(tracer: Tracer, written: Written, plain: types.FunctionType, siz
     history or changes its input, or views alone.
 
     Note, too, on how many bytes the function may work as it is with its conditions no longer asked.  Whatever it is
-    given, it has to call a few methods and no more, so that programs could do no better.
+    given, it has to call a few methods and no more, so that programs could do no better: they know the attributes that
+    it would search for.
     """
     fuses_nothing = tracer.only_reads or tracer.recorded == 1
     if fuses_nothing and not sized and (tracer.only_reads or tracer.leaves_traces):
@@ -338,6 +339,8 @@ def _note_plain(tracer: Tracer, written: Written, plain: types.FunctionType, siz
     if tracer.settings.fullgraph or HOOKS.strict() or not calls_methods_alone(plain.__code__):
         return
     if fuses_nothing:
+        if tracer.searched:  # a search for an attribute costs more than all conditions
+            return
         written.most_bytes = sys.maxsize if tracer.only_reads else _FEW_BYTES
     elif tracer.wants_history and tracer.recorded <= _FEW_NODES:
         written.most_bytes = _FEW_BYTES_OF_NODES
