@@ -17,6 +17,7 @@ from rushlight._capture.trace import (
     show_segments,
 )
 from rushlight._capture.trace.document import CallRecord, placeholder_name
+from rushlight._capture.trace.guards.unchanged import Looks
 from rushlight._capture.trace.reports.reasons import readable
 from rushlight._engine.dispatch.explain import explain as explain_operators
 from rushlight._graph.printer import to_source
@@ -27,6 +28,7 @@ __all__ = [
     "LOG",  # the knob of `RUSHLIGHT_LOG`
     "CompileSettings",  # what is asked of a compiled function
     "compile_function",  # a function that is traced when it is called
+    "Looks",  # whether dicts are as they were, without asking in Python
     "look_again",  # let compiled functions that run as they are ask their conditions
     "reset",  # forget what was traced
     "show_segments",  # let compiled functions run what was traced, or as they are

@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from rushlight._interface.base import shorten, warn_user
+from rushlight._interface.compiling import Looks
 from rushlight.nn.modules.hooks import (
     global_backward_hooks,
     global_backward_pre_hooks,
@@ -16,6 +17,15 @@ from rushlight.nn.modules.hooks import (
 from rushlight.nn.modules.module import Module
 
 __all__ = ["OptimizedModule"]
+
+
+def _hooks(held: dict[str, Any]) -> list[dict[int, Any]]:
+    """The hooks of all modules, then those of a module."""
+    everywhere = [global_forward_hooks, global_forward_pre_hooks, global_backward_hooks, global_backward_pre_hooks]
+    return [*everywhere, *[held[name] for name in _HOOKS]]
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class _Entry:
@@ -30,15 +40,8 @@ class _Entry:
     def is_plain(self) -> bool:
         """Whether a call of the module is one of its `forward` alone."""
         state = self.state
-        return not (
-            state["_forward_hooks"]
-            or state["_forward_pre_hooks"]
-            or state["_backward_hooks"]
-            or state["_backward_pre_hooks"]
-            or "forward" in state
-            or "_compiled_call_impl" in state
-            or self.kind.forward is not self.own_forward
-        )
+        replaced = "forward" in state or "_compiled_call_impl" in state or self.kind.forward is not self.own_forward
+        return not (replaced or any(_hooks(state)))
 
     def hooked(self) -> Callable[..., Any]:
         """The whole call, compiled."""
@@ -46,6 +49,15 @@ class _Entry:
             names = _names_in_forward(self.own_forward) if self._users else {}
             self._hooked.append(self._context(_whole(self.module), names))
         return self._hooked[0]
+
+    def looks(self, forward: Callable[..., Any]) -> Looks:
+        """Whether a call of the module that has the compiled `forward` is one of `plain`, for the dict of that module."""
+
+        def truth(held: dict[str, Any]) -> bool:
+            given = "_compiled_call_impl" in held or held["forward"] is not forward
+            return not given and not any(_hooks(held)) and self.is_plain()
+
+        return Looks(truth, lambda held: [*_hooks(held), *_hooks(self.state)[4:]], [self.state], self.kind)
 
     def parts(self) -> list[Callable[..., Any]]:
         """The compiled functions that there are."""
@@ -125,10 +137,8 @@ class OptimizedModule(Module):
 
     def _initialize(self) -> None:
         self.forward, entry = _entry(self._orig_mod, self.dynamo_ctx)
-        # What a call looks at: the entry, and the `forward` that stands for it.
-        self.__dict__["_direct"] = (
-            None if entry is None else (self.forward, entry.plain, entry.state, entry.kind, entry.own_forward)
-        )
+        # What a call looks at: the compiled forward, and whether that is all there is to call.
+        self.__dict__["_direct"] = None if entry is None else (entry.plain, entry.looks(self.forward))
         if hasattr(self._orig_mod, "_initialize_hook"):
             self._forward = self.forward
             self.forward = self._call_lazy_check
@@ -140,30 +150,12 @@ class OptimizedModule(Module):
         return self._forward(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # The looks of `Module.__call__` and `_Entry.is_plain` at once: each call by itself costs as much as they do.
+        # The looks of `Module.__call__` and `_Entry.is_plain`, of native code: in Python they cost as much as a layer.
         state = self.__dict__
         direct = state["_direct"]
         if direct is not None:
-            forward, plain, inner, kind, own_forward = direct
-            if not (
-                global_forward_hooks
-                or global_forward_pre_hooks
-                or global_backward_hooks
-                or global_backward_pre_hooks
-                or state["_forward_hooks"]
-                or state["_forward_pre_hooks"]
-                or state["_backward_hooks"]
-                or state["_backward_pre_hooks"]
-                or inner["_forward_hooks"]
-                or inner["_forward_pre_hooks"]
-                or inner["_backward_hooks"]
-                or inner["_backward_pre_hooks"]
-                or "_compiled_call_impl" in state
-                or "forward" in inner
-                or "_compiled_call_impl" in inner
-                or state["forward"] is not forward
-                or kind.forward is not own_forward
-            ):
+            plain, looks = direct
+            if looks.ask(looks.table, (state,)) is not None or looks(state):
                 try:
                     return plain(*args, **kwargs) if kwargs else plain(*args)
                 except BaseException as error:
