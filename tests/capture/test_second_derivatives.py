@@ -230,3 +230,47 @@ def test_backward_twice_through_a_gradient() -> None:
     loss.backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         loss.backward()
+
+
+def branches(x: Any, w: Any) -> Any:
+    hidden = torch.tanh(x @ w)
+    inner = torch.tanh(torch.sin(hidden)) * hidden
+    return inner, hidden * inner * hidden + inner, hidden + x
+
+
+@pytest.mark.parametrize("looks", ["hook", "scale", "retain", "grad"])
+@pytest.mark.parametrize("again", [False, True])
+def test_looks_at_inner_results(looks: str, again: bool) -> None:
+    # Eager nodes run the latest first, up to the node of the result that somebody looks at, and then go on.
+    def run(function: Any, seed: int) -> list[Any]:
+        x, w = inputs(seed, (8, 16), (16, 16))
+        outs, seen = function(x, w), []
+        if looks == "hook":
+            outs[0].register_hook(lambda grad: seen.append(grad.detach().clone()))
+        elif looks == "scale":
+            outs[0].register_hook(lambda grad: grad * 1.5)
+        elif looks == "retain":
+            outs[0].retain_grad()
+        wanted = [x, w, *(outs[::2] if looks == "grad" else ())]
+        found = torch.autograd.grad(sum((o * o.cos()).sum() for o in outs), wanted, create_graph=again)
+        if again:
+            (sum((g * g).sum() for g in found) + outs[1].exp().sum()).backward()
+        return [*found, *seen, outs[0].grad if looks == "retain" else None, x.grad, w.grad]
+
+    same(run, branches, 1)
+
+
+def test_hooks_run_in_the_order_of_backward() -> None:
+    def run(function: Any) -> list[str]:
+        x, w = inputs(0, (8, 16), (16, 16))
+        outs, order = function(x, w), []
+        for name, out in zip("abc", outs, strict=True):
+            out.register_hook(lambda grad, name=name: order.append(name))
+        sum(out.sum() for out in outs).backward()
+        return order
+
+    def function(x: Any, w: Any) -> Any:
+        first, second = x.sin(), w.cos()
+        return second, x @ w, first
+
+    assert run(torch.compile(function)) == run(function)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
@@ -34,18 +34,20 @@ Orders = tuple[tuple[int, ...] | None, ...]
 
 
 class How(NamedTuple):
-    """Which backward from some outputs is recorded: whether what an input gets is not added up (`apart`), outputs at
-    which backward ends, the edges that are wanted (all if None), the orders of the dims of gradients that lie otherwise
-    than was assumed, places inside of the history that have a gradient too (`seeds`), with the order of its dims, and
-    edges for which a gradient has arrived already, to which others are added (`begun`).
+    """Which backward from some outputs is recorded: whether what an input gets is not added up (`apart`), the edges that
+    are wanted (all if None), the orders of the dims of gradients that lie otherwise than was assumed, places inside of
+    the history that have a gradient too (`seeds`), with the order of its dims, edges for which a gradient has arrived
+    already, to which others are added (`begun`), the output before whose node backward ends (`cut`), and, where one
+    tensor is given several times, for each the number of the first that is the same (`same`).
     """
 
     apart: bool = False
-    points: tuple[int, ...] = ()
     edges: tuple[int, ...] | None = None
     orders: Orders = ()
     seeds: tuple[tuple[int, tuple[int, ...] | None], ...] = ()
     begun: tuple[tuple[int, tuple[int, ...] | None], ...] = ()
+    cut: int | None = None
+    same: tuple[int, ...] = ()
 
 
 class Target(NamedTuple):
@@ -79,8 +81,7 @@ class Derived(NamedTuple):
     reach: list[int]
     several: tuple[int, ...]
     lies: dict[int, tuple[int, ...]]
-    variant: Callable[[tuple[bool, ...], How], tuple[Graph, list[Any], list[tuple[int, ...]]]]
-    derive: Callable[[tuple[bool, ...], How], Derived | None]
+    level: Any  # `derivatives.Level`, which records further backward
 
 
 class ProgramBackwardSpec(BackwardSpec):
@@ -96,7 +97,7 @@ class ProgramBackwardSpec(BackwardSpec):
     """
 
     __slots__ = (
-        "_derive", "_derived", "_lock", "_variant", "_variants", "ends", "inner", "joined", "latest_first", "lies", "several",
+        "_derive", "_derived", "_lock", "_variant", "_variants", "ends", "inner", "joined", "level", "lies", "several",
     )  # fmt: skip
 
     def __init__(
@@ -116,23 +117,21 @@ class ProgramBackwardSpec(BackwardSpec):
         self.joined: dict[int, frozenset[int]] = {}
         self.lies: dict[int, tuple[int, ...]] = {}
         self.ends = False
-        self.latest_first: Callable[[Iterable[int]], list[int]] = sorted
+        self.level: Any = None  # of the recorded history (`derivatives.Level`)
         self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
         self.cls = _node_of(ProgramNode if several or sum(mask) > 1 else WholeNode)
 
     def take_histories(self, of: ProgramBackwardSpec) -> None:
         """As another: with the same outputs, at other sizes."""
-        self.joined, self.lies = of.joined, of.lies
+        self.joined, self.lies, self.level = of.joined, of.lies, of.level
         if of.inner:
-            self.let_in_stages(of.inner, of.latest_first)
+            self.let_in_stages(of.inner)
         if of.ends:
             self.run_once()
 
-    def let_in_stages(
-        self, inner: dict[int, tuple[int, ...]], latest_first: Callable[[Iterable[int]], list[int]]
-    ) -> None:
-        """Tell which outputs are computed from which, and in which order backward comes by."""
-        self.inner, self.latest_first, self.cls = inner, latest_first, _node_of(StagedNode)
+    def let_in_stages(self, inner: dict[int, tuple[int, ...]]) -> None:
+        """Tell which outputs are computed from which."""
+        self.inner, self.cls = inner, _node_of(StagedNode)
 
     def run_once(self) -> None:
         """Let nodes run but once where the graph is not retained, also if they save nothing."""
@@ -182,7 +181,7 @@ class ProgramBackwardSpec(BackwardSpec):
         return run
 
     def variant(self, mask: tuple[bool, ...], how: How) -> tuple[Any, list[int], list[tuple[int, ...]]]:
-        """(what to call, the saved values that it takes, the places of its results by edge, then by point)."""
+        """(what to call, the saved values that it takes, the places of its results by edge, then by crossing edge)."""
         key = mask, how
         with self._lock:  # a recording is continued by one thread at a time
             found = self._variants.get(key)
@@ -215,7 +214,7 @@ class ProgramBackwardSpec(BackwardSpec):
     def of_variant(
         self, found: tuple[Any, list[int], list[tuple[int, ...]]], items: Sequence[Any], grads: Sequence[Tensor | None]
     ) -> list[tuple[Tensor, ...] | None]:
-        """The gradients that a variant gives for each edge and point, in the order in which an eager program adds them
+        """The gradients that a variant gives for each edge and crossing edge, in the order in which an eager program adds them
         up.
         """
         call, _, outputs = found
@@ -236,8 +235,9 @@ class DerivedBackwardSpec(ProgramBackwardSpec):
 
     def __init__(self, found: Derived, below: ProgramBackwardSpec) -> None:
         what = Backward(found.forward, found.backward, found.saved, found.outputs)
-        super().__init__(what, (), found.mask, below._device, found.variant, found.derive, found.several)
-        self.found, self.below, self._lock, self.lies = found, below, below._lock, found.lies
+        level = found.level
+        super().__init__(what, (), found.mask, below._device, level.variant, level.derive, found.several)
+        self.found, self.below, self._lock, self.lies, self.level = found, below, below._lock, found.lies, level
         self.call = GRAPH_CALLS.caller(found.forward, NAME)
         self.reach = [[t for t in range(len(found.targets)) if bits >> t & 1] for bits in found.reach]
         self.cls = _node_of(DerivedNode)
@@ -298,7 +298,7 @@ class WholeNode(OpNode):
             found.append(each[-1] if each else None)
         return found
 
-    def _with_history(self, grads: list[Tensor | None]) -> list[Tensor | None] | None:
+    def _with_history(self, grads: list[Tensor | None], cut: int | None = None) -> list[Tensor | None] | None:
         """The gradients with a node behind them whose backward is that of an eager program's nodes; None where they are
         recorded as a whole.
         """
@@ -312,16 +312,19 @@ class WholeNode(OpNode):
             return None
         if any(g is not None for g in grads[info.n_results : len(info.forward.outputs)]):
             return None
-        mask, held = info.wanted(grads), [_held_for(task, edge) for edge in self._edges]
-        if any(type(g) not in plain_classes for g in held if g is not None):
+        mask, held = info.wanted(grads), _held_once(task, self._edges)
+        if any(type(g) not in plain_classes for g in held.values()):
             return None
+        given = [*info.given(grads), *held.values()]
+        first = {id(g): k for k, g in reversed(list(enumerate(given)))}
+        same = tuple([first[id(g)] for g in given]) if len(first) < len(given) else ()
         # A sum is part of the history: where in it an eager program adds matters to what is differentiated next.
-        begun = tuple([(k, _order(g)) for k, g in enumerate(held) if g is not None])
-        how = How(orders=info.orders(grads), seeds=info.seeds(grads), begun=begun)
+        begun = tuple([(k, _order(g)) for k, g in held.items()])
+        how = How(orders=info.orders(grads), seeds=info.seeds(grads), begun=begun, cut=cut, same=same)
         spec = info.derived(mask, how) if any(mask) or how.seeds else None
         if spec is None:
             return None
-        results = DerivedNode.results(self, spec, [*info.given(grads), *[g for g in held if g is not None]])
+        results = DerivedNode.results(self, spec, [g for k, g in enumerate(given) if not same or same[k] == k])
         for k, _ in begun:
             node, number = split_edge(self._edges[k])
             task.buffers[node][number] = None
@@ -362,7 +365,7 @@ class WholeNode(OpNode):
         if len(edges) == len(nodes):
             return None
         try:
-            found = self._of_some(info.wanted(grads), grads, False, (), edges)
+            found = self._of_some(info.wanted(grads), grads, False, edges)
         except (NotImplementedError, RuntimeError):
             return None
         return [None if each is None else each[0] for each in found]
@@ -372,11 +375,11 @@ class WholeNode(OpNode):
         mask: tuple[bool, ...],
         grads: Sequence[Tensor | None],
         apart: bool,
-        points: tuple[int, ...] = (),
         edges: tuple[int, ...] | None = None,
+        cut: int | None = None,
     ) -> list[tuple[Tensor, ...] | None]:
         info = self.info
-        found = info.variant(mask, How(apart, points, edges, info.orders(grads), info.seeds(grads)))
+        found = info.variant(mask, How(apart, edges, info.orders(grads), info.seeds(grads), (), cut))
         results: list[tuple[Tensor, ...] | None] = info.of_variant(found, self._based(found[1]), grads)
         return results
 
@@ -461,14 +464,15 @@ class ProgramNode(WholeNode):
             return True
         extra = self._extra
         hooked = {*(extra.tensor_hooks or ()), *(extra.retain or ())} if extra is not None else ()
-        if all(grads[k] is not None for k in hooked):
+        if len(hooked) < 2 and all(grads[k] is not None for k in hooked):
             return False
         captured, runs = self._captured(task)
         for k, _ in captured if runs else ():
             _keep(task, captured, k, grads[k])
-        for k in sorted(hooked):
-            if extra is not None and grads[k] is not None:
-                run_tensor_hooks(_of_one(extra, k), grads)
+        for each in self.info.level.latest_first(hooked):
+            for k in each:
+                if extra is not None and grads[k] is not None:
+                    run_tensor_hooks(_of_one(extra, k), grads)
         for k, _ in () if runs else captured:
             _keep(task, captured, k, grads[k])
         task.notes[self] = None
@@ -569,49 +573,73 @@ class StagedNode(ProgramNode):
         seen = {k for k, _ in captured}
         if extra is not None:
             seen.update(extra.tensor_hooks or (), extra.retain or ())
-        if not any(grads[j] is not None for k in seen for j in info.inner.get(k, ())):
+        inside = grads[info.n_results :]
+        if not any(grads[j] is not None for k in seen for j in info.inner.get(k, ())) and not (seen and inside):
             return super().in_stages(task, grads)
-        if len(grads) != len(info.mask):
+        if any(g is not None for g in inside[: len(info.forward.outputs) - info.n_results]):
             raise RuntimeError(
-                "a second derivative through a value that a compiled program saved, together with the gradient of one of its outputs for another: "
+                "a third derivative through a value that a compiled program saved, together with the gradient of one of its outputs for another: "
                 "return them from two compiled functions"
             )
         if self.saved is None or any(g is not None and k in self._gone for k, g in enumerate(grads)):
             self._run_other_leaves(grads)
             self._refuse()
         self._ran = info.wanted(grads)
-        task.notes[self] = self._passed_on(task, self._stages(task, grads, captured, tuple(info.latest_first(seen))))
+        self._run_stages(task, grads, captured, info.level.latest_first(seen))
+        task.notes[self] = [None for _ in self._edges]
         return True
 
-    def _stages(
-        self, task: Any, grads: list[Tensor | None], captured: Sequence[tuple[int, int]], points: tuple[int, ...]
-    ) -> list[list[Tensor]]:
-        """The gradients of each edge, in the order in which they come."""
-        _, runs = self._captured(task)
-        parts: list[list[Tensor]] = [[] for _ in self._edges]
-        rest: list[Tensor | None] = [None if k in points else g for k, g in enumerate(grads)]
-        arrived = {p: grads[p] for p in points}
-        for point in (None, *points):
-            if point is not None:
+    def _run_stages(
+        self, task: Any, grads: list[Tensor | None], captured: Sequence[tuple[int, int]], stops: Sequence[list[int]]
+    ) -> None:
+        """Go from one output that somebody looks at to the next, in the order of an eager program's nodes: what has
+        arrived at other nodes until then waits there.
+        """
+        info, (_, runs) = self.info, self._captured(task)
+        level, total = info.level, len(info.forward.outputs)
+        waiting = {level.output(j): g for j, g in enumerate(grads[: info.n_results]) if g is not None and info.mask[j]}
+        waiting |= {p: g for p, g in enumerate(grads[total:]) if g is not None}
+        for stop in (*stops, ()):
+            if not stop and not runs:
+                break
+            self._run_until(task, waiting, stop[0] if stop else None)
+            for j in stop:
+                arrived = waiting.pop(p := level.output(j), None)
+                if arrived is None:  # its node does not run
+                    continue
                 if runs:
-                    _keep(task, captured, point, arrived[point])
-                rest = [None for _ in grads]
-                rest[point] = arrived[point]
+                    _keep(task, captured, j, arrived)
+                rest: list[Tensor | None] = [None for _ in grads]
+                rest[j] = arrived
                 if self._extra is not None:
-                    run_tensor_hooks(_of_one(self._extra, point), rest)
+                    run_tensor_hooks(_of_one(self._extra, j), rest)
                 if not runs:
-                    _keep(task, captured, point, rest[point])
-            mask = self.info.wanted(rest)
-            if not any(mask):
-                continue
-            found = self._of_some(mask, rest, True, points)
-            for held, each in zip(parts, found, strict=False):
-                held.extend(each or ())
-            for p, each in zip(points, found[len(parts) :], strict=True):
-                for grad in each or ():
-                    held = arrived[p]
-                    arrived[p] = grad if held is None else joined_gradients(held, grad)
-        return parts
+                    _keep(task, captured, j, rest[j])
+                if (hooked := rest[j]) is not None:
+                    waiting[p] = hooked
+
+    def _run_until(self, task: Any, waiting: dict[int, Tensor], cut: int | None) -> None:
+        """Run what comes before the node of an output: from what is waiting to what is waiting then, and to the edges."""
+        info, level = self.info, self.info.level
+        total, reached = len(info.forward.outputs), level.arrivals(cut)
+        taken = sorted(p for p in waiting if p in reached or not level.waits(p, cut))
+        if not any(not level.waits(p, cut) for p in taken):
+            return
+        inside: list[Tensor | None] = [None] * (total + taken[-1] + 1)
+        for p in taken:
+            inside[total + p] = waiting.pop(p)
+        found: Sequence[Any] | None = self._with_history(inside, cut) if STATE.word & GRAD else None
+        if found is None:
+            found = self._of_some(info.wanted(inside), inside, True, None, cut)
+        else:
+            found = [None if g is None else (g,) for g in found]
+        for edge, each in zip(self._edges, found, strict=False):
+            for grad in each or () if edge is not None else ():
+                task.add(edge, grad)
+        for p, each in zip(level.arrivals(cut), found[len(self._edges) :], strict=True):
+            for grad in each or ():
+                held = waiting.get(p)
+                waiting[p] = grad if held is None else joined_gradients(held, grad)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         """As that of other programs, or what the stages have found."""
@@ -670,7 +698,20 @@ def _held_for(task: Any, edge: Any) -> Tensor | None:
     return buffer[number] if buffer is not None and number < len(buffer) else None
 
 
+def _held_once(task: Any, edges: Sequence[Any]) -> dict[int, Tensor]:
+    """The gradients that a running backward call has for edges, by the number of the first edge that leads there."""
+    found: dict[int, Tensor] = {}
+    seen = set[Any]()
+    for k, edge in enumerate(edges):
+        held = _held_for(task, edge)
+        if held is not None and (place := split_edge(edge)) not in seen:
+            seen.add(place)
+            found[k] = held
+    return found
+
+
 def _arrived(task: Any, edge: Any) -> bool:
+    """Whether a running backward call has a gradient for an edge."""
     return _held_for(task, edge) is not None
 
 

@@ -187,14 +187,8 @@ class _Further:
         found, forward, backward, numbers_at, further = self._derived[mask, how]
         values = _at(numbers_at, sizes)
 
-        def variant(mask: tuple[bool, ...], how: How) -> Variant:
-            return further.variant(mask, how, sizes)
-
-        def derive(mask: tuple[bool, ...], how: How) -> Derived | None:
-            return further.derived(mask, how, sizes)
-
         graphs = {"forward": graph_from(forward, values), "backward": graph_from(backward, values)}
-        made: Derived = found._replace(**graphs, variant=variant, derive=derive)
+        made: Derived = found._replace(**graphs, level=_LevelAt(found.level, further, sizes))
         return made
 
     def _framed(self, found: Derived | None) -> Any:
@@ -202,7 +196,25 @@ class _Further:
             return None
         numbers: list[Any] = []
         frames = [graph_frame(found.forward, numbers), graph_frame(found.backward, numbers)]
-        return found, *frames, self._env.compiled(numbers), _Further(found.variant, found.derive, self._env)
+        return found, *frames, self._env.compiled(numbers), _Further(found.level.variant, found.level.derive, self._env)
+
+
+class _LevelAt:
+    """A level of a program with symbolic sizes, for one set of sizes."""
+
+    __slots__ = ("_further", "_level", "_sizes")
+
+    def __init__(self, level: Any, further: _Further, sizes: Sequence[int]) -> None:
+        self._level, self._further, self._sizes = level, further, sizes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._level, name)
+
+    def variant(self, mask: tuple[bool, ...], how: How) -> Variant:
+        return self._further.variant(mask, how, self._sizes)
+
+    def derive(self, mask: tuple[bool, ...], how: How) -> Derived | None:
+        return self._further.derived(mask, how, self._sizes)
 
 
 def _at(numbers_at: Callable[..., Any], sizes: Sequence[int]) -> Any:

@@ -8,7 +8,7 @@ until the program's own backward comes by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
@@ -64,6 +64,7 @@ class Level:
         self.points: list[Point] = []
         self._numbers: dict[tuple[int, int], int] = {}  # of the points, by node and its output
         self._nodes: set[Any] | None = None
+        self._crossing: dict[int, list[GradientEdge]] = {}
 
     # ***** places in the history *****
 
@@ -90,12 +91,51 @@ class Level:
             self.points.append(Point(edge, spec))
         return self._numbers[key]
 
-    def seeded(self, seeds: Sequence[tuple[int, tuple[int, ...] | None]], wants: bool = False) -> list[Any]:
-        """Points, as (edge, stand-in for the gradient that has arrived there), from (number, order of its dims)."""
-        return self._begun([(self.points[p], order) for p, order in seeds], wants)
+    def output(self, j: int) -> int:
+        """The number of the place at which the gradient of a tensor arrives."""
+        x = self.tensors[j]
+        return self.point(GradientEdge(*split_edge(edge_of(x))), x._spec)
 
-    def _begun(self, points: Sequence[tuple[Point, tuple[int, ...] | None]], wants: bool) -> list[Any]:
-        return [(point.edge, self.stand_in(point.spec, order, wants)) for point, order in points]
+    def latest_first(self, numbers: Iterable[int]) -> list[list[int]]:
+        """Tensors in the order in which backward comes by, those of one node together."""
+        nodes: dict[Any, list[int]] = {}
+        for j in sorted(numbers):
+            nodes.setdefault(split_edge(edge_of(self.tensors[j]))[0], []).append(j)
+        return [nodes[node] for node in sorted(nodes, key=lambda node: -node._seq)]
+
+    def waits(self, p: int, cut: int | None) -> bool:
+        """Whether a place is at a node that does not run before that of tensor `cut`: eager nodes run the latest first."""
+        return cut is not None and self.points[p].edge.node._seq <= self._last(cut)
+
+    def _last(self, cut: int) -> int:
+        return int(split_edge(edge_of(self.tensors[cut]))[0]._seq)
+
+    def crossing(self, cut: int | None) -> list[GradientEdge]:
+        """The edges from nodes that run before that of tensor `cut` to those that do not."""
+        if cut is None:
+            return []
+        if cut not in self._crossing:
+            last, found = self._last(cut), dict[tuple[int, int], GradientEdge]()
+            for node in self.nodes:
+                for edge in node._edges if node._seq > last else ():
+                    if edge is not None and (after := split_edge(edge))[0] in self.nodes and after[0]._seq <= last:
+                        found.setdefault((id(after[0]), after[1]), GradientEdge(*after))
+            self._crossing[cut] = list(found.values())
+        return self._crossing[cut]
+
+    def arrivals(self, cut: int | None) -> list[int | None]:
+        """The numbers of the places to which `crossing` leads; None where no gradient was seen yet."""
+        return [self._numbers.get((id(edge.node), edge.output_nr)) for edge in self.crossing(cut)]
+
+    def note(self, cut: int | None, gradients: Sequence[Any]) -> None:
+        """Take in the gradients that arrive at `crossing`."""
+        for edge, g in zip(self.crossing(cut), gradients, strict=True):
+            if g is not None:
+                self.point(edge, (g[0] if type(g) is tuple else g)._spec)
+
+    def seeded(self, seeds: Sequence[tuple[int, tuple[int, ...] | None]]) -> list[Any]:
+        """Points, as (edge, stand-in for the gradient that has arrived there), from (number, order of its dims)."""
+        return [(self.points[p].edge, self.stand_in(self.points[p].spec, order, False)) for p, order in seeds]
 
     # ***** gradients as values of the graph *****
 
@@ -145,13 +185,16 @@ class Level:
         """Where backward begins, and stand-ins for the gradients there."""
         numbers = [i for i in self.tensors if mask[i]]
         orders = how.orders or [None] * len(numbers)
-        roots: list[Any] = [self.tensors[i] for i in numbers]
-        given = [self.stand_in(self.tensors[i]._spec, order, wants) for i, order in zip(numbers, orders, strict=True)]
-        seeds = [
-            *self.seeded(how.seeds, wants),
-            *self._begun([(self.edges[k], order) for k, order in how.begun], wants),
+        places: list[Any] = [
+            (self.tensors[i], self.tensors[i]._spec, order) for i, order in zip(numbers, orders, strict=True)
         ]
-        return [*roots, *[edge for edge, _ in seeds]], [*given, *[x for _, x in seeds]]
+        places += [(self.points[p].edge, self.points[p].spec, order) for p, order in how.seeds]
+        places += [(self.edges[k].edge, self.edges[k].spec, order) for k, order in how.begun]
+        given: list[Tensor] = []
+        for k, (_, spec, order) in enumerate(places):
+            first = how.same[k] if how.same else k
+            given.append(given[first] if first < k else self.stand_in(spec, order, wants))
+        return [root for root, *_ in places], given
 
     def variant(self, mask: tuple[bool, ...], how: How) -> Variant:
         """See `ProgramBackwardSpec`: the gradients at the edges, from some of the tensors and points."""
@@ -182,11 +225,13 @@ class Level:
     def _derived(self, mask: tuple[bool, ...], how: How) -> Derived:
         build, start = self.build, len(self.build.recording.log)
         with build.recording.continued():
-            roots, given = self._roots(mask, how, True)
-            edges = [point.edge for point in self.edges]
-            stops = set() if self.below is None else {edge.node for edge in edges}
-            found = run_backward(roots, given, True, True, edges, False, False, stops)
+            roots, cotangents = self._roots(mask, how, True)
+            given = list({id(x): x for x in cotangents}.values())
+            edges = [*[point.edge for point in self.edges], *self.crossing(how.cut)]
+            stops = {edge.node for edge in (edges if self.below is not None else self.crossing(how.cut))}
+            found = run_backward(roots, cotangents, True, True, edges, False, False, stops)
             build._check_writes(start)
+            self.note(how.cut, found[len(self.edges) :])
             if self.below is None:
                 found = [build._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
             made = {id(g): g for g in found if g is not None}
@@ -227,7 +272,7 @@ class Level:
             reach, several,
             {i: tuple(memory_order([hint(s) for s in x._spec.shape], [hint(s) for s in x._spec.strides]))
              for i, x in zip(above.tensors, cotangents, strict=True)},
-            above.variant, above.derive,
+            above,
         )  # fmt: skip
 
     def frontier(self, results: Sequence[Tensor]) -> tuple[list[GradientEdge], list[int], tuple[int, ...]]:

@@ -318,10 +318,6 @@ class _Build:
         found = {j: frozenset(k for k in saved if saved[k] & saved[j]) for j in saved}
         return {} if all(len(each) == len(saved) for each in found.values()) else found
 
-    def _latest_first(self, points: Iterable[int]) -> list[int]:
-        """Outputs in the order in which backward comes by."""
-        return sorted(points, key=lambda j: -split_edge(edge_of(self.outputs[j]))[0]._seq)
-
     def _gradients_of(
         self,
         chosen: Sequence[int],
@@ -366,29 +362,23 @@ class _Build:
     ) -> Variant:
         """The backward where only some outputs have a gradient, from the values that are saved for all.
 
-        See `How`: with `apart` what an input gets is not added up; backward ends at
-        the outputs `points`, whose gradients follow those of the inputs; if `edges` are given, others get none; `orders`
-        are those of the dims in the memory of the gradients, where they lie otherwise than these outputs; `seeds` are
-        places inside of the history that have a gradient too.
+        See `How`: with `apart` what an input gets is not added up; if `edges` are given, others get none; `orders` are
+        those of the dims in the memory of the gradients, where they lie otherwise than these outputs; `seeds` are places
+        inside of the history that have a gradient too; backward ends at the node of the output `cut`, and gradients that
+        arrive there and at earlier nodes follow those of the inputs.
         """
         recording, before = self.recording, len(self.recording.log)
-        apart, points, edges, orders, seeds, _ = how
         chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
         with recording.continued():
-            laid = self._laid_cotangents(assembler, dict(zip(chosen, orders, strict=False)))
-            seeded = self.level.seeded(seeds)
-            roots = {split_edge(edge_of(self.outputs[self.wanting[k]]))[0] for k in chosen}
-            stops = {p: GradientEdge(*split_edge(edge_of(self.outputs[p]))) for p in points}
-            stops = {p: edge for p, edge in stops.items() if edge.node not in roots}
-            ends = {edge.node for edge in stops.values()}
+            laid = self._laid_cotangents(assembler, dict(zip(chosen, how.orders, strict=False)))
+            seeded = self.level.seeded(how.seeds)
+            edges, crossing = how.edges, self.level.crossing(how.cut)
             wanted = range(len(self.edges)) if edges is None else edges
-            asked = [*[self.edges[k] for k in wanted], *stops.values()]
-            some = self._gradients_of(chosen, asked, apart, ends, laid, seeded)
-        count = len(self.edges)
+            asked, ends = [*[self.edges[k] for k in wanted], *crossing], {edge.node for edge in crossing}
+            some = self._gradients_of(chosen, asked, how.apart, ends, laid, seeded)
+            self.level.note(how.cut, some[len(wanted) :])
         reached = dict(zip(wanted, some, strict=False))
-        found = [*[reached.get(k) for k in range(count)], *some[len(wanted) :]]
-        there = dict(zip(stops, found[count:], strict=True))
-        found[count:] = [there.get(p) for p in points]
+        found = [*[reached.get(k) for k in range(len(self.edges))], *some[len(wanted) :]]
         parts = [g if type(g) is tuple else () if g is None else (g,) for g in found]
         assembler.run(recording.log[before:])
         with assembler.builder:
@@ -414,7 +404,7 @@ class _Build:
         try:
             _, graph, saved = partition(joint, only=only)
         except NotImplementedError:
-            if not seeds:
+            if not how.seeds:
                 raise
             _, graph, saved = partition(joint, only=every)  # an inner result that an eager node holds is computed again
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
@@ -559,13 +549,14 @@ class _Build:
             lambda mask, how: self._variant(assembler, logical, mask, how, saved), self.level.derive, self.several,
         )  # fmt: skip
         assert program._backward is not None
+        program._backward.level = self.level
         program._backward.lies = {
             j: tuple(memory_order([hint(n) for n in x._spec.shape], [hint(n) for n in x._spec.strides]))
             for j, x in zip(self.wanting, self.cotangents, strict=True)
         }
         program._backward.joined = self._joined()
         if self.inner:
-            program._backward.let_in_stages(self.inner, self._latest_first)
+            program._backward.let_in_stages(self.inner)
         if self.frees:
             program.run_backward_once()
         return program
