@@ -274,3 +274,13 @@ def test_hooks_run_in_the_order_of_backward() -> None:
         return second, x @ w, first
 
     assert run(torch.compile(function)) == run(function)
+
+
+def test_a_program_that_saves_nothing() -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        x, given = inputs(seed, (6, 6), (6, 6))
+        (first,) = torch.autograd.grad(function(x), x, given, create_graph=True)
+        both = [(given * given.detach().cos()).sum(), (first * x.detach()).sum()]  # what arrives first begins the sum
+        return [first, *torch.autograd.grad(both, given, create_graph=True)]
+
+    same(run, lambda x: (y := x * 1.5) - y * 0.3)

@@ -721,7 +721,7 @@ def _order(x: Tensor) -> tuple[int, ...] | None:
     return None if spec.contiguous else _other_order(spec, tuple(range(len(spec.shape))))
 
 
-class EndingNode(OpNode):
+class EndingNode(WholeNode):
     """The backward of a program that saves nothing, in the place of nodes that save a number."""
 
     __slots__ = ()
