@@ -54,6 +54,12 @@ PLAN = (
     _products(
         "products parts", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="parts"
     ),
+    _products(
+        "products stretches",
+        RUSHLIGHT_CUDA_GEMM="ours",
+        RUSHLIGHT_CUDA_PRODUCTS="mma",
+        RUSHLIGHT_CUDA_SCHEDULE="stretches",
+    ),
     _products("products library", RUSHLIGHT_CUDA_GEMM="library"),
     Section("models", "models", 120, 60),
     Section("primitives", "primitives", 90, 20),
@@ -68,6 +74,12 @@ PLAN = (
         RUSHLIGHT_CUDA_GEMM="ours",
         RUSHLIGHT_CUDA_PRODUCTS="wgmma",
         RUSHLIGHT_CUDA_SCHEDULE="walk",
+    ),
+    _products(
+        "products wgmma stretches",
+        RUSHLIGHT_CUDA_GEMM="ours",
+        RUSHLIGHT_CUDA_PRODUCTS="wgmma",
+        RUSHLIGHT_CUDA_SCHEDULE="stretches",
     ),
 )
 _START = 60.0  # seconds until a process must have begun its first row

@@ -13,7 +13,8 @@ from rushlight._backends.cuda.conv.conv import convolution_steps
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.gemm.grouped import grouped_steps
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
-from rushlight._backends.cuda.gemm.tiles import choose_tile
+from rushlight._backends.cuda.gemm.stretches import product_in_stretches
+from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS, choose_group_tile
 from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand, Step
@@ -124,6 +125,46 @@ def walking_product(small: bool = True) -> Case:
 def wgmma_walking_product(small: bool = True) -> Case:
     """The copies for the next tile begin while a tile is stored."""
     return _walking(small, "wgmma")
+
+
+# ***** products whose turns are shared out evenly *****
+
+
+def _stretches(small: bool, way: str, step: int) -> Case:
+    """bfloat16; the products that leave parts of tiles, or the sums of parts."""
+    m, n, k = (136, 72, 2056) if small else (8192 + 512, 8192, 8192)
+    arrays = Arrays()
+    a, b = (arrays.operand(bf16(normal(*s, seed=x)), BFLOAT16) for x, s in enumerate(((m, k), (k, n))))
+    out = arrays.operand(np.zeros((m, n), np.uint16), BFLOAT16)
+    tile = TileShape(64, 64, 64, 4, 3) if small else TileShape(128, 128, 64, 8, 4)
+    parts: list[Memory] = []
+
+    def workspace(nbytes: int) -> Memory:
+        parts.append(Memory(nbytes, "array"))
+        arrays.held[parts[0]] = normal(nbytes // 4, seed=2)
+        return parts[0]
+
+    with PRODUCTS.scoped(way):
+        steps = product_in_stretches(Product(a, b, out, FLOAT32), tile, store_result(out), workspace)
+    return arrays.case([steps[step]], 2e-2, 2e-1, flops=0 if step else 2 * m * n * k)
+
+
+@flagship
+def product_in_stretches_by_mma(small: bool = True) -> Case:
+    """Whole tiles, and parts of tiles."""
+    return _stretches(small, "mma", 0)
+
+
+@flagship
+def product_in_stretches_by_wgmma(small: bool = True) -> Case:
+    """The same by warpgroups."""
+    return _stretches(small, "wgmma", 0)
+
+
+@flagship
+def sums_of_stretches(small: bool = True) -> Case:
+    """Parts of tiles, added up in order."""
+    return _stretches(small, "mma", 1)
 
 
 # ***** convolutions with what follows them *****

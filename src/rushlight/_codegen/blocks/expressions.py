@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rushlight._types.dtype import BOOL, INT32, DType
@@ -297,14 +298,14 @@ class TermBuilder(BlockBuilder):
         found = self.emit("while", *(x.value for x in carried), regions=[before, after]).results
         return [Term(self, v) for v in found]
 
-    def when(self, condition: Term, then: Callable[[], None]) -> None:
-        """Do something where a scalar condition holds."""
+    def when(self, condition: Term, then: Callable[[], None], otherwise: Callable[[], None] = lambda: None) -> None:
+        """Do something where a scalar condition holds, and something else where it does not."""
 
-        def branch() -> list[Value]:
-            then()
+        def branch(act: Callable[[], None]) -> list[Value]:
+            act()
             return []
 
-        self.if_(condition.value, branch, list)
+        self.if_(condition.value, partial(branch, then), partial(branch, otherwise))
 
     def matrix_product(self, a: Term, b: Term, c: Term, precision: str = "ieee") -> Term:
         """a b + c, in c's dtype."""

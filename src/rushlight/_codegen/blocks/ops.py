@@ -278,7 +278,11 @@ def _load_windows(types: Types, attributes: Attributes, regions: Sequence[Region
     return [Tile(pointer.element.to, shape)]
 
 
-@operation("store", "(pointer, value[, mask]): writes where the mask is true.", effect=True)
+@operation(
+    "store",
+    "(pointer, value[, mask]): writes where the mask is true.  `as_held`: by the threads that hold the values, however they lie.",
+    effect=True,
+)
 def _store(types: Types, attributes: Attributes, regions: Sequence[Region]) -> list[Tile]:
     pointer, value = types[:2]
     need(isinstance(pointer.element, Pointer), "store", f"{pointer!r} is no pointer")

@@ -185,8 +185,9 @@ class Layouts:
         layout = self.memory(shape, order)
         if max(self.known[pointer].contiguous) == 1 and pointer in self.of:
             layout = self.of[pointer]  # addresses without any order: they stay where they are
-        elif op.kind == "store" and op.operands[1] in self.of and math.prod(shape) <= 32 * self.warps:
-            layout = self.of[op.operands[1]]  # less than an element a thread: no exchange pays
+        elif op.kind == "store" and op.operands[1] in self.of:
+            if op.attributes.get("as_held") or math.prod(shape) <= 32 * self.warps:
+                layout = self.of[op.operands[1]]  # less than an element a thread: no exchange pays
         self._access[op] = layout
 
     def vector(self, op: Op, layout: Layout) -> int:

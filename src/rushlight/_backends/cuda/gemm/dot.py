@@ -11,9 +11,10 @@ from rushlight._backends.cuda.gemm.choice import chosen, chosen_with_epilogue
 from rushlight._backends.cuda.gemm.joined import join_batch
 from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, Product, Prologue, product_launch, store_result
-from rushlight._backends.cuda.gemm.schedules import shared_out, tile_of
+from rushlight._backends.cuda.gemm.schedules import SCHEDULE, shared_out, tile_of
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
-from rushlight._backends.cuda.gemm.tiles import TileShape, count_splits
+from rushlight._backends.cuda.gemm.stretches import product_in_stretches
+from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile_in_stretches, count_splits
 from rushlight._backends.cuda.gemm.vector import vector_launch
 from rushlight._backends.cuda.gemm.warpgroups import choose_group_tile, wants_groups
 from rushlight._backends.cuda.program.steps import Operand, Step
@@ -61,16 +62,22 @@ def product_steps(
     if plain and not dtype.is_complex and 1 in (rows, columns) and tile is None:
         return [_vector(a, b, out, sums, epilogue)]
     precision = precision or float32_precision()
-    if plain and not dtype.is_complex and tile is None and splits is None:
+    in_stretches = SCHEDULE.get() == "stretches" and plain and not dtype.is_complex and tile is None and splits is None
+    if plain and not dtype.is_complex and tile is None and splits is None and not in_stretches:
         joined = join_batch(a, b, out, epilogue or store_result(out))
         if joined is not None and _is_whole(a, sums, numel(tuple(batch)), rows, columns):
             options: Any = {"epilogue": joined.store, "splits": 1, "precision": precision}
             return product_steps(call, joined.a, joined.b, joined.out, **options)
+    sizes = (numel(tuple(batch)), rows, columns, depth)
     chosen_here = tile is None
     if tile is None and plain and wants_groups(a, b, sums, precision):
-        tile = choose_group_tile(a, numel(tuple(batch)), rows, columns, depth)
-    tile = tile or tile_of(a.dtype, sums, numel(tuple(batch)), rows, columns, depth)
-    splits = splits or count_splits(tile, numel(tuple(batch)), rows, columns, depth)
+        tile = choose_group_tile(a, *sizes, shared_out=in_stretches)
+    if in_stretches:
+        tile = tile or choose_tile_in_stretches(a.dtype, sums, *sizes)
+        workspace = lambda nbytes: call.scratch(nbytes, "parts")
+        return product_in_stretches(Product(a, b, out, sums, precision), tile, epilogue or store_result(out), workspace)
+    tile = tile or tile_of(a.dtype, sums, *sizes)
+    splits = splits or count_splits(tile, *sizes)
     store = epilogue or store_result(_parts_first(out) if dtype.is_complex else out)
     product = Product(a, b, out, sums, precision)
     if splits == 1:

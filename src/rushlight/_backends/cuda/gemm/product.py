@@ -19,7 +19,17 @@ from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import FLOAT32, INT32, DType
 from rushlight._types.layout import numel
 
-__all__ = ["Epilogue", "Loads", "Place", "Product", "Prologue", "ProductKernel", "product_launch", "store_result"]
+__all__ = [
+    "Epilogue",
+    "Loads",
+    "Place",
+    "Product",
+    "ProductKernel",
+    "Prologue",
+    "TiledResult",
+    "product_launch",
+    "store_result",
+]
 
 Ints = tuple[int, ...]
 _GROUP = 8  # so many rows of tiles are made together, so that columns of the second operand stay in the L2 cache
@@ -101,22 +111,87 @@ class Loads:
         return pointers + at.to(self.array.dtype) * along, None
 
 
-class ProductKernel:
+class TiledResult:
+    """A kernel over tiles of a product's result, under construction: where its programs work."""
+
+    def __init__(self, product: Product, tile: TileShape) -> None:
+        self.product, self.tile = product, tile
+        self.arguments = Arguments()
+        *batch, rows, depth = product.a.shape
+        columns = product.b.shape[-1]
+        self.batch = tuple(batch)
+        self.even: tuple[bool, ...] = (rows % tile.rows == 0, columns % tile.columns == 0)
+        self.sizes = [
+            self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
+        ]
+        self.items = Batch(self.arguments, batch)
+
+    def place(self, b: TermBuilder, number: Term) -> Place:
+        """The tile with a number."""
+        batch, row, column, end = self.begins(b, number)
+        self.corner = row, column
+        return self.part_of_tile(b, batch, row, column, end, (self.tile.rows, self.tile.columns))
+
+    def begins(self, b: TermBuilder, number: Term) -> tuple[tuple[Term, ...], Term, Term, Term]:
+        """Where the tile with a number begins in a batch, along rows and along columns, and where its rows end."""
+        columns = self.arguments.term(b, self.sizes[1])
+        down, across = self.tiles_down(b), (columns + (self.tile.columns - 1)) // self.tile.columns
+        group = across * _GROUP
+        batch: tuple[Term, ...] = ()
+        if self.batch:
+            batch, number = self.items.split(b, number // (down * across)), number % (down * across)
+        first = number // group * _GROUP
+        height = (down - first).least(_GROUP)
+        within = number % group
+        row, end = self.begin(b, first + within % height)
+        return batch, row, (within // height) * self.tile.columns, end
+
+    def part_of_tile(
+        self, b: TermBuilder, batch: tuple[Term, ...], row: Term, column: Term, end: Term, shape: tuple[int, int]
+    ) -> Place:
+        """The place of rows and columns that begin somewhere in a tile."""
+        columns = self.arguments.term(b, self.sizes[1])
+        r, c = (row + b.index(shape[0]))[:, None], (column + b.index(shape[1]))[None, :]
+        inside = None
+        if not self.even[0]:
+            inside = r < end
+        if not self.even[1]:
+            inside = (c < columns) if inside is None else inside & (c < columns)
+        if inside is not None:
+            inside = inside.spread(shape)
+        return Place(batch, r, c, inside, end, columns)
+
+    def tiles_down(self, b: TermBuilder) -> Term:
+        """How many tiles there are along the rows."""
+        return (self.arguments.term(b, self.sizes[0]) + (self.tile.rows - 1)) // self.tile.rows
+
+    def begin(self, b: TermBuilder, down: Term) -> tuple[Term, Term]:
+        """The first row of a tile, and where its rows end."""
+        return down * self.tile.rows, self.arguments.term(b, self.sizes[0])
+
+    def programs(self) -> int:
+        """Tiles of the result."""
+        rows, columns = self.product.a.shape[-2], self.product.b.shape[-1]
+        return -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
+
+    def count_tiles(self, b: TermBuilder) -> Term:
+        """All tiles of the result."""
+        columns = self.arguments.term(b, self.sizes[1])
+        count = self.tiles_down(b) * ((columns + (self.tile.columns - 1)) // self.tile.columns)
+        for n in self.items.counts:
+            count = count * self.arguments.term(b, n)
+        return count
+
+
+class ProductKernel(TiledResult):
     """A kernel of products under construction."""
 
     def __init__(
         self, product: Product, tile: TileShape, splits: int, epilogue: Epilogue, prologues: Sequence[Prologue | None]
     ) -> None:
-        self.product, self.tile, self.splits = product, tile, splits
-        self.arguments = Arguments()
-        *batch, rows, depth = product.a.shape
-        columns = product.b.shape[-1]
-        self.batch = tuple(batch)
-        self.even = (rows % tile.rows == 0, columns % tile.columns == 0, depth % (tile.depth * splits) == 0)
-        self.sizes = [
-            self.arguments.integer(n, name) for n, name in ((rows, "rows"), (columns, "columns"), (depth, "depth"))
-        ]
-        self.items = Batch(self.arguments, batch)
+        super().__init__(product, tile)
+        self.splits = splits
+        self.even = (*self.even[:2], product.depth % (tile.depth * splits) == 0)
         tiled = tile.depth * product.a.dtype.itemsize == 128 and self.wants_tiles(prologues)
         self.tiles: Any = self.declare_tiles() if tiled else None
         self.loads = None if tiled else self.declare_loads()
@@ -138,40 +213,6 @@ class ProductKernel:
         batch = self.items.counts
         a = TileLoads(self.arguments, self.product.a, "a", 1, [*batch, rows, depth])
         return a, TileLoads(self.arguments, self.product.b, "b", 0, [*batch, depth, columns])
-
-    # ***** where a program works *****
-
-    def place(self, b: TermBuilder) -> Place:
-        """The tile of this program."""
-        columns = self.arguments.term(b, self.sizes[1])
-        down, across = self.tiles_down(b), (columns + (self.tile.columns - 1)) // self.tile.columns
-        number, group = self.number, across * _GROUP
-        batch: tuple[Term, ...] = ()
-        if self.batch:
-            batch, number = self.items.split(b, number // (down * across)), number % (down * across)
-        first = number // group * _GROUP
-        height = (down - first).least(_GROUP)
-        within = number % group
-        row, end = self.begin(b, first + within % height)
-        column = (within // height) * self.tile.columns
-        self.corner = row, column
-        r, c = (row + b.index(self.tile.rows))[:, None], (column + b.index(self.tile.columns))[None, :]
-        inside = None
-        if not self.even[0]:
-            inside = r < end
-        if not self.even[1]:
-            inside = (c < columns) if inside is None else inside & (c < columns)
-        if inside is not None:
-            inside = inside.spread((self.tile.rows, self.tile.columns))
-        return Place(batch, r, c, inside, end, columns)
-
-    def tiles_down(self, b: TermBuilder) -> Term:
-        """How many tiles there are along the rows."""
-        return (self.arguments.term(b, self.sizes[0]) + (self.tile.rows - 1)) // self.tile.rows
-
-    def begin(self, b: TermBuilder, down: Term) -> tuple[Term, Term]:
-        """The first row of a tile, and where its rows end."""
-        return down * self.tile.rows, self.arguments.term(b, self.sizes[0])
 
     # ***** the loop *****
 
@@ -207,18 +248,10 @@ class ProductKernel:
             self._one_tile(b, b.program(0))
         return self.arguments.finish(b, warps=tile.warps, stages=tile.stages)
 
-    def count_tiles(self, b: TermBuilder) -> Term:
-        """All tiles of the result."""
-        columns = self.arguments.term(b, self.sizes[1])
-        count = self.tiles_down(b) * ((columns + (self.tile.columns - 1)) // self.tile.columns)
-        for n in self.items.counts:
-            count = count * self.arguments.term(b, n)
-        return count
-
     def _one_tile(self, b: TermBuilder, number: Term) -> list[Term]:
         """A tile of the result by its number."""
-        product, tile, self.number = self.product, self.tile, number
-        place = self.place(b)
+        product, tile = self.product, self.tile
+        place = self.place(b, number)
         columns, depth = (self.arguments.term(b, n) for n in self.sizes[1:])
         low, self.end = self.part(b, depth, place)
         bases = []
@@ -244,8 +277,12 @@ class ProductKernel:
         if product.sums.is_complex:
             self._store_complex(b, sums, place)
         else:
-            self.emit(b, sums[0], place._replace(batch=self._with_split(b, place.batch)))
+            self.store(b, sums[0], place)
         return []
+
+    def store(self, b: TermBuilder, sums: Term, place: Place) -> None:
+        """What becomes of a tile of real sums."""
+        self.emit(b, sums, place._replace(batch=self._with_split(b, place.batch)))
 
     def launch(self) -> Launch:
         """The launch for the whole product."""
@@ -253,11 +290,6 @@ class ProductKernel:
         if self.tile.walks:
             programs = min(programs, self.tile.walks)
         return Launch(self.build(), (programs, self.splits), self.arguments.values)
-
-    def programs(self) -> int:
-        """Tiles of the result."""
-        rows, columns = self.product.a.shape[-2], self.product.b.shape[-1]
-        return -(-rows // self.tile.rows) * -(-columns // self.tile.columns) * numel(self.batch)
 
     def _tiles(self, b: TermBuilder, tiles: Any, place: Place, k: Term) -> tuple[list[Term], list[Term]]:
         """The tiles of both operands at a turn."""

@@ -4,7 +4,8 @@ to tile in a fixed order.
 A tile has the same bits whoever makes it, so whatever a card was measured to do fastest is taken.  It is measured once for a product
 and a device, and kept on disk; emulated devices never ask.
 
-Few large tiles with the inner dim in more parts are other sums, so that they are taken where they are asked for, never by measurement.
+Few large tiles with the inner dim in more parts are other sums, and so are turns that are shared out evenly, so that both are taken where
+they are asked for, never by measurement.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ __all__ = ["SCHEDULE", "shared_out", "tile_of"]
 
 
 def _way(text: str) -> str:
-    if text not in ("auto", "apart", "walk", "parts"):
-        raise ValueError("expected auto, apart, walk or parts")
+    if text not in ("auto", "apart", "walk", "parts", "stretches"):
+        raise ValueError("expected auto, apart, walk, parts or stretches")
     return text
 
 
@@ -34,7 +35,7 @@ SCHEDULE: Knob[str] = Knob(
     "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=_way, default="auto",
     doc="How tiles of our products are shared out: a program for each (`apart`), one for each multiprocessor that walks from tile to tile "
     "(`walk`), or `auto`: whatever was measured to be faster, kept in the cache. The bits are the same. `parts`: large tiles, with the "
-    "inner dim in more parts, which are added up in order.",
+    "inner dim in more parts, which are added up in order. `stretches`: turns of all tiles are shared out evenly among 132 programs.",
 )  # fmt: skip
 
 _MULTIPROCESSORS = 132  # where no device tells
@@ -53,7 +54,7 @@ def shared_out(product: Product, tile: TileShape) -> TileShape:
     operands = a, b, out = product.a, product.b, product.out
     *batch, rows, columns = out.shape
     programs = numel(tuple(batch)) * -(-rows // tile.rows) * -(-columns // tile.columns)
-    if way in ("apart", "parts") or (way == "auto" and (backend is None or backend.driver.emulated)):
+    if way in ("apart", "parts", "stretches") or (way == "auto" and (backend is None or backend.driver.emulated)):
         return tile
     device = Device("cuda", 0 if backend is None else backend.current_device())
     properties = backend.properties(device) if backend is not None else {}

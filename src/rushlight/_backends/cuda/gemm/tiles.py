@@ -9,11 +9,19 @@ from typing import NamedTuple
 
 from rushlight._types.dtype import DType
 
-__all__ = ["TileShape", "choose_tile", "choose_tile_in_parts", "count_splits"]
+__all__ = [
+    "TileShape",
+    "choose_tile",
+    "choose_tile_in_parts",
+    "choose_tile_in_stretches",
+    "count_splits",
+    "count_stretches",
+]
 
 _PROGRAMS = 128  # so many programs fill a card
 _LEAST_DEPTH = 512  # of the inner dim, that a part of it is worth a program of its own
 _MOST_SPLITS = 32
+_STRETCHES = 132  # programs that share the turns of all tiles, whatever the card: the multiprocessors of an H200
 _LEAST = 32  # rows and columns of a tile, where the result has as many
 
 
@@ -70,6 +78,15 @@ def choose_tile_in_parts(a: DType, sums: DType, batch: int, rows: int, columns: 
     return fitting[-1]
 
 
+def choose_tile_in_stretches(a: DType, sums: DType, batch: int, rows: int, columns: int, depth: int) -> TileShape:
+    """The largest whose turns are work for enough programs."""
+    fitting = _fitting(a, sums, rows, columns)
+    for tile in fitting:
+        if count_stretches(tile, batch, rows, columns, depth) == _STRETCHES:
+            return tile
+    return fitting[-1]
+
+
 def _fitting(a: DType, sums: DType, rows: int, columns: int) -> list[TileShape]:
     """Tiles of which a result leaves few elements empty, the largest first."""
     table = _table(a, sums)
@@ -86,6 +103,13 @@ def count_splits(tile: TileShape, batch: int, rows: int, columns: int, depth: in
     if programs == 0 or programs >= _PROGRAMS or depth < 2 * _LEAST_DEPTH:
         return 1
     return max(1, min(_PROGRAMS // programs, depth // _LEAST_DEPTH, _MOST_SPLITS))
+
+
+def count_stretches(tile: TileShape, batch: int, rows: int, columns: int, depth: int) -> int:
+    """How many programs share the turns of all tiles: fewer where their stretches would be short, at least one for each tile."""
+    tiles = batch * _parts(rows, tile.rows) * _parts(columns, tile.columns)
+    turns = tiles * _parts(depth, tile.depth)
+    return max(1, min(_STRETCHES, max(tiles, turns // _parts(_LEAST_DEPTH, tile.depth))))
 
 
 def _parts(size: int, part: int) -> int:

@@ -39,6 +39,9 @@ _LEAST = 64  # rows, columns and k, below which warpgroups have too little to do
 # What one multiprocessor of an H200 does, by NVIDIA's data sheet: products in a nanosecond for operands of 2 bytes, bytes that it
 # gets from L2 in a nanosecond, bytes of shared memory, registers.  They only weigh tiles against each other.
 _MULTIPROCESSORS, _PRODUCTS, _L2_BYTES, _SHARED, _REGISTERS = 132, 3750.0, 40.0, 227 << 10, 65536
+_MOST_STORED_TWICE = (
+    128 * 128
+)  # elements of a tile that is stored here or there: registers of larger ones spill (ptxas 13.0)
 _START = 2000.0  # nanoseconds to fill the ring, and to store
 
 # rows, columns, warps that multiply, registers of a thread (by ptxas, on average over a block)
@@ -78,22 +81,25 @@ def _laid(x: Operand, inner: int) -> bool:
     )  # fmt: skip
 
 
-def choose_group_tile(a: Operand, batch: int, rows: int, columns: int, depth: int, whole: int = 0) -> TileShape:
+def choose_group_tile(
+    a: Operand, batch: int, rows: int, columns: int, depth: int, whole: int = 0, shared_out: bool = False
+) -> TileShape:
     """The tile with the least time by a model of waves of blocks, each as long as its products or its bytes take; its rows
-    divide `whole`.
+    divide `whole`.  `shared_out`: turns of all tiles are shared out evenly among blocks that run at once.
     """
     item = a.dtype.itemsize
     best: tuple[float, TileShape] | None = None
     for height, width, warps, registers in _TILES:
         if (height >= 2 * rows and height > _LEAST) or (width >= 2 * columns and width > _LEAST):
             continue
-        if whole % height:
+        if whole % height or (shared_out and height * width > _MOST_STORED_TWICE):
             continue
         slot = (height + width) * ROW_BYTES
         stages = min(4, _SHARED // slot)
         blocks = max(1, min(_SHARED // (stages * slot + 1024), _REGISTERS // (registers * 32 * (warps + 4))))
         programs = batch * -(-rows // height) * -(-columns // width)
-        waves = -(-programs // (_MULTIPROCESSORS * blocks))
+        blocks = 1 if shared_out else blocks
+        waves = programs / _MULTIPROCESSORS if shared_out else -(-programs // (_MULTIPROCESSORS * blocks))
         products = height * width * depth / (_PRODUCTS * 2 / item * _PART[width])
         moved = (height + width) * depth * item / _L2_BYTES
         time = waves * (blocks * max(products, moved) + _START)
