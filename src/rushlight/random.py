@@ -10,6 +10,7 @@ from rushlight import Tensor
 from rushlight import device as Device
 from rushlight._engine.random.random import Generator as Generator
 from rushlight._engine.random.random import default_generator as default_generator
+from rushlight._interface.base import trace_marks
 from rushlight._interface.devices import backends, fresh_seed, keep_states, seed_all
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@trace_marks.changes_later_calls
 def manual_seed(seed: Any) -> Generator:
     """Seed the default generators of all devices with an integer from -2**63 to 2**64 - 1, and return the CPU's.
 
@@ -28,11 +30,13 @@ def manual_seed(seed: Any) -> Generator:
     return seed_all(int(seed))
 
 
+@trace_marks.changes_later_calls
 def seed() -> int:
     """Seed the default generators with a number from the operating system, and return that number."""
     return seed_all(fresh_seed()).initial_seed()
 
 
+@trace_marks.changes_later_calls
 def initial_seed() -> int:
     """The seed of the default generator."""
     return default_generator.initial_seed()

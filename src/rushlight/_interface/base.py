@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rushlight._base import trace_marks
 from rushlight._base.absent import absent_class, absent_function, refuse
 from rushlight._base.errors import MissingDeviceError, warn_once, warn_user
 from rushlight._base.forking import free_after_fork
@@ -35,6 +36,8 @@ __all__ = [
     "tree_flatten",
     "tree_map",
     "tree_unflatten",
+    # Marks of functions that a trace may not run.
+    "trace_marks",  # the decorators that say so
     # Processes, and CPython.
     "free_after_fork",  # a lock that a forked process finds open
     "BY_VARIABLE",  # references that `sys.getrefcount` counts for a variable

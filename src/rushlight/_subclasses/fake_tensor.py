@@ -19,7 +19,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.base import tree_flatten, tree_map
+from rushlight._interface.base import trace_marks, tree_flatten, tree_map
 from rushlight._interface.dispatch import DISPATCH_CLASSES, disabled_torch_function
 from rushlight._interface.sizes import Undecided, is_unknown, require_between
 from rushlight._interface.tensors import STATE
@@ -144,6 +144,7 @@ class FakeTensor(Tensor):
 
     nelement = numel
 
+    @trace_marks.tells_offset
     def storage_offset(self) -> int:
         """Where the first element would lie in the storage, in elements."""
         return self._ptr // self._spec.dtype.itemsize  # no address: views know where they lie in their bases

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import require
+from rushlight._base.trace_marks import ADDRESS, breaks_trace, changes_later_calls
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core import storage as storages
 from rushlight._engine.core.elements import elements_of
@@ -191,6 +192,7 @@ Tensor.__cuda_array_interface__ = property(_cuda_array)  # type: ignore[attr-def
 
 
 @method
+@breaks_trace(ADDRESS)
 def const_data_ptr(self: Tensor) -> int:
     """Address of the first element, for reading."""
     return self.data_ptr()
@@ -209,6 +211,7 @@ def is_shared(self: Tensor) -> bool:
 
 
 @method
+@changes_later_calls
 def share_memory_(self: Tensor) -> Tensor:
     """Move the storage to memory that forked processes share; every tensor over it moves along.  Nothing where it is
     there already.
@@ -224,6 +227,7 @@ def share_memory_(self: Tensor) -> Tensor:
 
 
 @method
+@changes_later_calls
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
     """A copy in pinned memory, from which accelerators copy while the program goes on; itself where it is pinned.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
+from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, breaks_trace, tells_offset
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd import api
 from rushlight._engine.autograd.hooks import retain
@@ -136,6 +137,7 @@ def element_size(self: Tensor) -> int:
 
 
 @method
+@tells_offset
 def storage_offset(self: Tensor) -> int:
     """Where the first element lies in the storage, in elements."""
     step = self._ptr - self._storage.ptr if self._storage is not None else 0
@@ -143,6 +145,7 @@ def storage_offset(self: Tensor) -> int:
 
 
 @method
+@breaks_trace(ADDRESS)
 def data_ptr(self: Tensor) -> int:
     """Address of the first element, where it may be written; 0 for tensors without memory."""
     if HOOKS.lazy_clones:
@@ -352,6 +355,7 @@ def retain_grad(self: Tensor) -> None:
 
 @method
 @forms("(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle")
+@breaks_trace(ADDS_HOOK)
 def register_hook(self: Tensor, hook: Any) -> Any:
     """`hook(grad)` runs when this tensor's gradient is ready and may replace it."""
     if not self._rg:
@@ -374,6 +378,7 @@ def register_hook(self: Tensor, hook: Any) -> Any:
 
 @method
 @forms("(self: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle")
+@breaks_trace(ADDS_HOOK)
 def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> Any:
     """`hook(tensor)` runs after the gradient was added to this leaf's `.grad`."""
     if not self._rg:

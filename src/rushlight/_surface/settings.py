@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from rushlight._backends.precision import FP32_PRECISION
 from rushlight._base.errors import MissingDeviceError, MissingTypeError
 from rushlight._base.lazy import LazyModule
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core import dlpack, printing, storage
 from rushlight._engine.core.convert import detach
 from rushlight._engine.core.creation import as_shape, as_tensor, python_dtype, tensor
@@ -86,6 +87,7 @@ _TORCH["Storage"] = storage.TYPED_STORAGES["FloatStorage"]
 
 
 @public
+@changes_later_calls
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that are the same on every run.
 

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.compiling import PASSES, CompileSettings, compile_function
 from rushlight.compiler import backends
 from rushlight.compiler.marks import innermost_function
@@ -186,6 +187,7 @@ class _AsItIs:
         return _AsItIs, ()
 
 
+@trace_marks.changes_later_calls
 def compile(
     model: Any = None,
     *,

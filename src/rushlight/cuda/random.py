@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight import device as Device
+from rushlight._interface.base import trace_marks
 from rushlight._interface.cuda import generator_of
 from rushlight.cuda.access import device_of, gpu, gpus, on_gpu, why_no_gpu
 
@@ -23,6 +24,7 @@ def _all() -> list[Any]:
     return [generator_of(Device("cuda", index)) for index in range(gpus().device_count())]
 
 
+@trace_marks.changes_later_calls
 def manual_seed(seed: int) -> None:
     """Seed the current GPU's generator; without a GPU nothing."""
     seed = int(seed)
@@ -30,6 +32,7 @@ def manual_seed(seed: int) -> None:
         generator_of(device_of(None)).manual_seed(seed)
 
 
+@trace_marks.changes_later_calls
 def manual_seed_all(seed: int) -> None:
     """Seed the generators of all GPUs; without a GPU nothing."""
     seed = int(seed)
@@ -37,12 +40,14 @@ def manual_seed_all(seed: int) -> None:
         generator.manual_seed(seed)
 
 
+@trace_marks.changes_later_calls
 def seed() -> None:
     """Seed the current GPU's generator with a number that nobody can foresee."""
     if why_no_gpu() is None:
         generator_of(device_of(None)).seed()
 
 
+@trace_marks.changes_later_calls
 def seed_all() -> None:
     """Seed the generators of all GPUs alike, with a number that nobody can foresee."""
     generators = _all()
@@ -52,6 +57,7 @@ def seed_all() -> None:
             generator.manual_seed(first)
 
 
+@trace_marks.changes_later_calls
 @on_gpu
 def initial_seed() -> int:
     """The seed from which the current GPU's generator last started."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._interface.base import LazyModule, lazy_files
+from rushlight._interface.base import LazyModule, lazy_files, trace_marks
 
 __all__ = [
     "AdditionalInputs", "Constraint", "CustomDecompTable", "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram",
@@ -69,6 +69,7 @@ def export(
     return _exporting.exported(mod, args, kwargs, dynamic_shapes, strict, preserve_module_call_signature)
 
 
+@trace_marks.changes_later_calls
 def save(
     ep: Any,
     f: Any,
@@ -95,6 +96,7 @@ def save(
     _archives.package_pt2(f, exported_programs={"model": ep}, extra_files=extra_files, opset_version=opset_version)
 
 
+@trace_marks.changes_later_calls
 def load(
     f: Any, *, extra_files: dict[str, Any] | None = None, expected_opset_version: dict[str, int] | None = None
 ) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 
+from rushlight._interface.base import trace_marks
 from rushlight.hub.download import checked_members, download_url_to_file, get_dir
 
 __all__ = ["help", "list", "load"]
@@ -218,6 +219,7 @@ def help(
         return _entry(_config(folder), model).__doc__
 
 
+@trace_marks.changes_later_calls
 def load(
     repo_or_dir: str,
     model: str,

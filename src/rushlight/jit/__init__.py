@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Final
 
 from rushlight._awaits import _Await
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import LazyModule, trace_marks
 from rushlight.futures import Future
 
 scripting: Any = LazyModule("rushlight.jit.scripting")
@@ -307,11 +307,13 @@ def trace_module(
 # ***** files *****
 
 
+@trace_marks.changes_later_calls
 def save(m: Any, f: Any, _extra_files: Any = None) -> None:
     """Write a compiled module or function to a file or a path, as PyTorch's archive; `_extra_files` are further records."""
     writer.save(m, f, _extra_files)
 
 
+@trace_marks.changes_later_calls
 def load(f: Any, map_location: Any = None, _extra_files: Any = None, _restore_shapes: bool = False) -> Any:
     """Read an archive of `torch.jit.save`, of PyTorch's or of ours.
 

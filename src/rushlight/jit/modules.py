@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import rushlight
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import LazyModule, trace_marks
 from rushlight.jit import _TRACING
 from rushlight.jit.arguments import ArgumentMismatch, Binder, converter
 from rushlight.jit.errors import raise_from_graph
@@ -132,6 +132,7 @@ class ScriptFunction(_Compiled):
         """The function's name with its place."""
         return self._function.qualified_name
 
+    @trace_marks.changes_later_calls
     def save(self, filename: Any, _extra_files: Any = None) -> None:
         """Write the function to a file or a path."""
         writer.save(self, filename, _extra_files)
@@ -384,6 +385,7 @@ class ScriptModule(Module):
 
     # ***** files *****
 
+    @trace_marks.changes_later_calls
     def save(self, f: Any, **kwargs: Any) -> None:
         """Write the module to a file or a path; `_extra_files` are further records by name."""
         writer.save(self, f, kwargs.get("_extra_files"))

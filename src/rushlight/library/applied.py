@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight._interface.base import tree_flatten, tree_unflatten
+from rushlight._interface.base import trace_marks, tree_flatten, tree_unflatten
 from rushlight.autograd.function import Function
 
 __all__ = ["applied_class"]
@@ -107,6 +107,8 @@ def _spread(op: Any, flag: Any, grad: Any) -> list[Any]:
     return list(grad)
 
 
+# A trace ends at it: the class is for all programs, and its functions tell of one another by a variable of `_made`.
+@trace_marks.runs_apart("makes the class for the calls of an operator")
 def _made(op: Any) -> type:
     def forward(*args: Any) -> Any:
         return cls._forward(args)
@@ -146,7 +148,3 @@ def _batch(op: Any, info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) 
     if len(places) != len(flat):
         raise RuntimeError(f"The vmap rule of {op} returned {len(flat)} outputs and {len(places)} out_dims")
     return tuple(flat), tuple(p if isinstance(o, rushlight.Tensor) else None for p, o in zip(places, flat, strict=True))
-
-
-# A trace ends at it: the class is for all programs, and its functions tell of one another by a variable of `_made`.
-_made._runs_apart = "makes the class for the calls of an operator"  # type: ignore[attr-defined]

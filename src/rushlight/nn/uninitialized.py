@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import trace_marks
 from rushlight.nn.parameter import Parameter
 
 __all__ = ["UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin"]
@@ -52,6 +53,7 @@ class UninitializedTensorMixin:
             "their attributes."
         )
 
+    @trace_marks.changes_later_calls
     def share_memory_(self) -> Any:
         """There is no memory to share: RuntimeError."""
         raise RuntimeError(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from rushlight import device as Device
-from rushlight._interface.base import LazyModule, shorten
+from rushlight._interface.base import LazyModule, shorten, trace_marks
 from rushlight.serialization import legacy, memory
 from rushlight.serialization.allowed import always_allowed, user_globals
 from rushlight.serialization.archive import ArchiveReader
@@ -42,6 +42,7 @@ VERSIONS = range(1, 11)
 _LONGEST_VERSION = 8
 
 
+@trace_marks.changes_later_calls
 def load(
     f: Any,
     map_location: Any = None,

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import rushlight
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import LazyModule, trace_marks
 from rushlight.serialization import memory
 from rushlight.serialization.replacing import replacing_path
 from rushlight.storage import UntypedStorage
@@ -47,6 +47,7 @@ def save_file(tensors: dict[str, Any], filename: Any, metadata: dict[str, str] |
         library.serialize_file(specs, temporary, metadata=metadata)
 
 
+@trace_marks.changes_later_calls
 def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
     """The bytes that `save_file` would write."""
     return bytes(library.serialize(_specs(tensors), metadata=metadata))
@@ -213,6 +214,7 @@ def load_file(filename: Any, device: Any = "cpu") -> dict[str, Any]:
         return {name: file.get_tensor(name) for name in file.offset_keys()}
 
 
+@trace_marks.changes_later_calls
 def load(data: bytes) -> dict[str, Any]:
     """The tensors in what `save` gave."""
     found = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import rushlight
 from rushlight import qscheme as QScheme
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import LazyModule, trace_marks
 from rushlight._interface.files import SAVING
 from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
@@ -32,6 +32,7 @@ __all__ = ["check_dill", "pickled", "save"]
 DEFAULT_PROTOCOL = 2
 
 
+@trace_marks.changes_later_calls
 def save(
     obj: Any,
     f: Any,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._base.handles import RemovableHandle
 from rushlight._base.own_names import own_module
+from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, CHANGES, reason_to_break
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
@@ -99,16 +100,6 @@ _NATIVE_TYPES = (
     int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, enumerate, zip, reversed, map, filter, object,
     property, staticmethod, classmethod, OrderedDict, defaultdict, deque, types.MethodType, memoryview, functools.partial, weakref.ref,
 )  # fmt: skip
-_ADDRESSES = frozenset(("data_ptr", "untyped_storage", "storage", "const_data_ptr"))
-# Our own functions that change what later calls do; a trace must not run them.
-_CHANGING = frozenset((
-    "manual_seed", "seed", "set_default_dtype", "set_default_device", "set_num_threads", "set_num_interop_threads", "save", "load",
-    "set_default_tensor_type", "use_deterministic_algorithms", "set_printoptions", "set_flush_denormal", "set_float32_matmul_precision", "compile",
-    "initial_seed", "share_memory_", "pin_memory",
-))  # fmt: skip
-
-
-_HOOKING = frozenset(("register_hook", "register_prehook", "register_post_accumulate_grad_hook"))
 
 
 def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -238,15 +229,16 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             found = element_checks.listed(tracer, tracer.real(args[0]))
             if found is not ABSENT:
                 return found
-        if function.__name__ == "storage_offset" and args:
+        if args and hasattr(function, "_tells_offset"):
             offset = _offset(tracer, tracer.real(args[0]))
             if offset is not None:
                 return offset
-        if function.__name__ in _ADDRESSES:
-            raise Break(f"{function.__name__}() asks where a tensor lies in memory")
+        why = reason_to_break(function)
+        if why is ADDRESS:
+            raise Break(f"{function.__name__}() {why}")
         if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
             raise Break(f"{function.__name__}() of a storage reads or changes memory that a trace does not follow")
-        if function.__name__ in _HOOKING and len(args) == 2 and is_own(tracer, args[0]):
+        if why is ADDS_HOOK and len(args) == 2 and is_own(tracer, args[0]):
             # Behind a program its own node stands for all nodes in it: whoever wants one gets it made as it is.
             before = tracer.node_at.get(id(args[0]), tracer.place)
             if tracer.settings.backend is not None:
@@ -255,12 +247,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
         if function in (RemovableHandle.remove, RemovableHandle.__exit__) and tracer.outside.is_outside(args[0]):
             raise Break("takes a hook away that was put there outside of the trace")
-        if (
-            function.__name__ in _CHANGING
-            or function.__name__ in _HOOKING
-            or process_settings.changes_settings(function)
-        ):
-            raise Break(f"calls {function.__name__}(), which changes what later calls do")
+        if why is not None or process_settings.changes_settings(function):
+            raise Break(f"calls {function.__name__}(), which {why or CHANGES}")
         if function.__closure__ and id(function) in tracer.outside.sources:
             if _holds_tensors(function, set()):
                 raise Break(f"calls {function.__qualname__}(), which holds tensors that a trace does not see")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from rushlight._backends.current_streams import CURRENT_STREAMS, tell
 from rushlight._base.errors import describe_code
 from rushlight._base.lazy import LazyModule
+from rushlight._base.trace_marks import ADDS_HOOK, breaks_trace
 from rushlight._engine.autograd.edges import is_flat
 from rushlight._engine.core.hooks import HOOKS, OPS, last_change
 from rushlight._engine.core.memory import zeros_spec
@@ -195,6 +196,7 @@ class Node:
     def _input_metadata(self) -> tuple[InputMetadata | None, ...]:
         return tuple([None if s is None else InputMetadata(s.shape, s.dtype, s.device) for s in self._result_specs()])
 
+    @breaks_trace(ADDS_HOOK)
     def register_hook(self, hook: Any) -> Any:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""
         extra = self._more()
@@ -204,6 +206,7 @@ class Node:
         extra.post_hooks[handle.id] = hook
         return handle
 
+    @breaks_trace(ADDS_HOOK)
     def register_prehook(self, hook: Any) -> Any:
         """`hook(grad_outputs)` runs before the node and may replace them."""
         extra = self._more()

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
+from rushlight._base.trace_marks import ADDRESS, breaks_trace
 from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import integer
@@ -698,6 +699,7 @@ def storage_tensor(storage: UntypedStorage, dtype: DType, shape: Sequence[int] |
     return make(storage._native if has_memory(spec) else None, spec, storage._native.ptr)
 
 
+@breaks_trace(ADDRESS)
 def untyped_storage(x: Tensor) -> UntypedStorage:
     """The storage of a tensor."""
     if x._storage is None:
@@ -708,6 +710,7 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
     return shown(x._storage)
 
 
+@breaks_trace(ADDRESS)
 def storage(self: Tensor) -> TypedStorage:
     """The storage of a tensor, with its dtype."""
     warn_once(

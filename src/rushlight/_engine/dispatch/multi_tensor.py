@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of, host
+from rushlight._base.trace_marks import runs_apart
 from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import RECORDING, STATE, new_plan_table
@@ -295,6 +296,7 @@ def _addresses(values: Any, rows: int) -> Sequence[int]:
     return [values._ptr + row * step * values._spec.dtype.itemsize for row in range(rows)]
 
 
+@runs_apart("runs the kernel of Adafactor, which no program holds")
 def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
     """Adafactor's update in place, all rows in one kernel call for each dtype.
 
@@ -333,7 +335,6 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
 
 
 # Compiled steps run it outside of their programs: operators would take sums in another order than the kernel.
-factored_update._runs_apart = "runs the kernel of Adafactor, which no program holds"  # type: ignore[attr-defined]
 
 
 def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.forking import free_after_fork
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
@@ -122,6 +123,7 @@ class Generator:
                 "that the generator has then; graphsafe_get_state() and graphsafe_set_state() are allowed"
             )
 
+    @changes_later_calls
     def manual_seed(self, seed: int) -> Generator:
         """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator.
 
@@ -146,6 +148,7 @@ class Generator:
             self._reseed(seed % 2**64)
         return self
 
+    @changes_later_calls
     def seed(self) -> int:
         """Start again from a seed that the operating system makes up, and return it."""
         self._refuse_in_capture("seed")
@@ -153,6 +156,7 @@ class Generator:
         self.manual_seed(seed)
         return seed
 
+    @changes_later_calls
     def initial_seed(self) -> int:
         """The seed from which the generator last started."""
         self._refuse_in_capture("initial_seed")

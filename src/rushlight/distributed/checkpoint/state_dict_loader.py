@@ -7,6 +7,7 @@ import os
 import warnings
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.checkpoint._older_calls import takes_second
 from rushlight.distributed.checkpoint._steps import Steps
@@ -35,6 +36,7 @@ def reader_for(storage_reader: StorageReader | None, checkpoint_id: str | os.Pat
 
 
 @takes_second("storage_reader")
+@trace_marks.changes_later_calls
 def load(
     state_dict: dict[str, Any],
     *,

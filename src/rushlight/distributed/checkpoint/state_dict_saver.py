@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.checkpoint._async_process import in_pieces, process_for
 from rushlight.distributed.checkpoint._older_calls import takes_second
@@ -66,6 +67,7 @@ def writer_for(storage_writer: StorageWriter | None, checkpoint_id: str | os.Pat
 
 
 @takes_second("storage_writer")
+@trace_marks.changes_later_calls
 def save(
     state_dict: STATE_DICT_TYPE,
     *,

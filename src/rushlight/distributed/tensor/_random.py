@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import trace_marks
 from rushlight.distributed import distributed_c10d as dist
 
 __all__ = ["is_rng_supported_mesh", "manual_seed", "stream_of_the_first"]
@@ -17,6 +18,7 @@ def is_rng_supported_mesh(device_mesh: Any) -> bool:
     return True
 
 
+@trace_marks.changes_later_calls
 def manual_seed(seed: int, device_mesh: Any) -> None:
     """Set the seed of this process's random numbers, of which sharded tensors take those of their mesh's first process.
 

@@ -10,7 +10,7 @@ from typing import Any
 import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
-from rushlight._interface.base import tree_map, warn_user
+from rushlight._interface.base import trace_marks, tree_map, warn_user
 from rushlight.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, compressed, fp16_compress_hook
 from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.func import functional_call
@@ -370,11 +370,9 @@ def _at_bucket(module: Module, args: Any) -> None:
     _end_program()
 
 
+@trace_marks.runs_apart("a bucket of DistributedDataParallel begins")
 def _end_program() -> None:
     """Nothing: a trace ends before it, and the next one begins behind it."""
-
-
-_end_program._runs_apart = "a bucket of DistributedDataParallel begins"  # type: ignore[attr-defined]
 
 
 class _AnswerReductions(JoinHook):

@@ -14,6 +14,7 @@ import rushlight
 import rushlight.distributed as dist
 from rushlight import Tensor, no_grad
 from rushlight._interface.autograd import queue_callback
+from rushlight._interface.base import trace_marks
 from rushlight.distributed.c10d.collectives import all_reduce_mean, reduce_together
 from rushlight.distributed.c10d.work import ended, wait_for
 from rushlight.nn.parallel.buckets import Bucket, GradBucket, assigned
@@ -94,6 +95,7 @@ class Reducer:
         self.prepare()
         self.arm(outputs)
 
+    @trace_marks.runs_apart("looks for parameters that the outputs of DistributedDataParallel do not depend on")
     def _ready_unused(self, outputs: Any) -> None:
         """Parameters that the outputs do not depend on are complete."""
         reached = reached_from(outputs)
@@ -101,6 +103,7 @@ class Reducer:
             if id(parameter) not in reached:
                 self._ready(index)
 
+    @trace_marks.runs_apart("makes the buckets of DistributedDataParallel anew")
     def _rebuild(self) -> None:
         """Buckets in the order in which gradients came on the first process."""
         missing = [index for index in range(len(self.parameters)) if index not in set(self.arrived)]
@@ -227,6 +230,7 @@ class Reducer:
             bucket.work = self._all_reduce(bucket, True)
         # the last one has nothing left to overlap with: `_finish` reduces it without a change of threads
 
+    @trace_marks.runs_apart("calls a communication hook of DistributedDataParallel")
     def _hooked(self, bucket: Bucket) -> None:
         assert self.hook is not None
         bucket.future = self.hook(GradBucket(bucket, bucket.number == len(self.buckets) - 1))
@@ -357,12 +361,3 @@ def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, (list, tuple)):
         return [x for item in value for x in tensors_in(item)]
     return []
-
-
-_RUNS_APART: dict[Callable[..., Any], str] = {
-    Reducer._rebuild: "makes the buckets of DistributedDataParallel anew",
-    Reducer._hooked: "calls a communication hook of DistributedDataParallel",
-    Reducer._ready_unused: "looks for parameters that the outputs of DistributedDataParallel do not depend on",
-}
-for _function, _why in _RUNS_APART.items():  # the trace of a compiled function ends before them
-    _function._runs_apart = _why  # type: ignore[attr-defined]

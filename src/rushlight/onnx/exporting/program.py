@@ -11,7 +11,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import LazyModule, trace_marks
 from rushlight.onnx.errors import OnnxExporterError
 from rushlight.onnx.exporting import optimize, serialize
 from rushlight.onnx.exporting.build import Model, named
@@ -170,6 +170,7 @@ class ONNXProgram:
 
     # ***** files *****
 
+    @trace_marks.changes_later_calls
     def save(
         self,
         destination: Any,

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rushlight as torch
+from rushlight._interface.base import trace_marks
 
 __all__ = ["pin_memory"]
 
 
+@trace_marks.changes_later_calls
 def pin_memory(data: Any, device: Any = None) -> Any:
     """A batch with its tensors in pinned memory: in mappings and sequences, and in objects with a method `pin_memory`.
 
