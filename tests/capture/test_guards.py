@@ -810,3 +810,23 @@ def test_a_condition_with_an_alternative_leaves_the_others_asked() -> None:
         assert asked(state) == asked.function(state) == ()
     for state in ((None, 4), (1, 4), (2, 3)):
         assert asked(state) is asked.function(state) is None
+
+
+def test_native_methods_and_names_of_classes_leave_no_conditions_in_python():
+    class Layer:
+        pass
+
+    def step(x):
+        with torch.no_grad():
+            return x + len(Layer.__name__)
+
+    torch.compiler.reset()
+    made, x = compile_function(step), torch.ones(2)
+    for name in ("Layer", "Other name", "Layer"):
+        Layer.__name__ = name
+        for _ in range(8):
+            assert made.caller(x).tolist() == [1 + len(name)] * 2
+    for segment in made.entry.segments:
+        table = segment.guard.table[0]
+        assert table is None or table[2] is None
+    assert any(segment.guard.table[0] for segment in made.entry.segments) or not supported()

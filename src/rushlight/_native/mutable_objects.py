@@ -25,7 +25,7 @@ else:
     ctypes = LazyModule("ctypes")
 
 __all__ = [
-    "BOUND_PLACES", "CELL_CONTENTS", "CLASS_ORDER", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VALUES", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
+    "BOUND_PLACES", "CELL_CONTENTS", "CLASS_ORDER", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VALUES", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict", "class_name_place",
     "DICTS_HAVE_VERSIONS", "VALUES_IN_OBJECTS", "dict_place", "member_offset", "own_attributes", "supported", "word_at",
 ]  # fmt: skip
 
@@ -68,6 +68,23 @@ def word_at(address: int) -> int:
 def class_dict(kind: type) -> dict[str, Any] | None:
     """The dict behind the `__dict__` of a class; None where it is one of another type, as those of ctypes."""
     return next((x for x in gc.get_referents(kind.__dict__) if type(x) is dict), None)
+
+
+@cache
+def class_name_place() -> int | None:
+    """Where the name of a class lies that Python made, in bytes from the class; None where that is not known."""
+
+    class Named:
+        pass
+
+    size: int = getattr(type, "__basicsize__")  # noqa: B009 - which type checkers take for a property
+
+    def found() -> list[int]:
+        return [at for at in range(0, size, 8) if word_at(id(Named) + at) == id(Named.__name__)]
+
+    places = found()
+    Named.__name__ = "".join(("Other", "Name"))
+    return places[0] if len(places) == 1 and found() == places else None
 
 
 def dict_place(value: Any) -> int | None:

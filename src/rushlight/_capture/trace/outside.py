@@ -473,9 +473,9 @@ class Outside:
 
     def _wrap_method(self, value: Any, source: Source) -> Any:
         """A native method, which is made anew whenever it is looked up, bound to what the trace works on."""
-        self.reads.check(
-            source, f"type({{}}) is {self.reads.constants.name(type(value))} and {{}}.__name__ == {value.__name__!r}"
-        )
+        if not source.is_constant:  # nobody changes the name of one
+            kind = self.reads.constants.name(type(value))
+            self.reads.check(source, f"type({{}}) is {kind} and {{}}.__name__ == {value.__name__!r}")
         owner = self.lazy(value.__self__, self.reads.source("{}.__self__", source))
         if type(owner) is Lazy:
             if value.__name__ == "append" and type(owner.real) is list and owner.value is ABSENT:

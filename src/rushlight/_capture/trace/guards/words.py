@@ -43,6 +43,7 @@ from rushlight._native.mutable_objects import (
     ORDERED_STATE,
     SET_SIZE,
     class_dict,
+    class_name_place,
     dict_place,
     member_offset,
     word_at,
@@ -54,6 +55,7 @@ __all__ = ["Notes", "Unnoted"]
 _ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 _MANY_ALIKE = 12  # equal words from which on an instruction of their own is faster
 _NEVER = (1 << 64) - 1  # no count of changes
+_MADE_BY_PYTHON = 1 << 9  # among the flags of a class
 _FIXED_TYPE = 1 << 8  # the attributes of such types cannot change
 _HEAP_TYPE = 1 << 9  # only objects of such types can be given another class
 _SIZES = {list: CONTAINER_SIZE, tuple: CONTAINER_SIZE, dict: CONTAINER_SIZE, set: SET_SIZE, frozenset: SET_SIZE}
@@ -523,6 +525,9 @@ class Notes:
         if isinstance(value, type):
             if name == "__mro__":
                 return self._follow(base, CLASS_ORDER, value.__mro__)
+            place = class_name_place() if name == "__name__" and value.__flags__ & _MADE_BY_PYTHON else None
+            if place is not None and type(value) is type:
+                return self._follow(base, place, value.__name__)
             return self._class_attribute(base, name)
         self._typed(base)
         if kind is types.FunctionType and name in FUNCTION_PLACES:
