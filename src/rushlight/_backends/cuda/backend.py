@@ -159,7 +159,7 @@ class CudaBackend(ReferenceBackend):
 
     def activities(self, told: Callable[[str, int, int], Any]) -> Any:
         """See `Backend.activities`."""
-        return require("rushlight._backends.cuda.reports.activities").Activities(self, told)
+        return require("rushlight._backends.cuda.reports.activities").activities_of(self, told)
 
     def trace(self, told: Mapping[str, Callable[..., Any]]) -> None:
         """Tell of events, waits, streams and memory from now on: see `trace.KINDS`."""

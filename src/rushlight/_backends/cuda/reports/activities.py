@@ -1,4 +1,5 @@
-"""What GPUs do while a profiler watches: the times of kernels, copies and fills, taken by events around each.
+"""What GPUs do while a profiler watches: the times of kernels, copies and fills, by NVIDIA's own record of them where CUPTI is
+installed (see `cupti`), else by events around each.
 
     watch = Activities(backend, lambda call, began, ended: None)
     watch.start()
@@ -17,10 +18,13 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rushlight._backends.cuda.reports.cupti import Cupti, CuptiError, Record, cupti
+from rushlight._base.errors import warn_once
+
 if TYPE_CHECKING:
     from rushlight._backends.cuda.backend import CudaBackend
 
-__all__ = ["Activities", "Activity"]
+__all__ = ["Activities", "Activity", "CuptiActivities", "activities_of"]
 
 
 class Activity(NamedTuple):
@@ -124,6 +128,9 @@ class Activities:
             allocator.held_up = before
         with self._lock:
             work, self.work = self.work, []
+        return self._found(work)
+
+    def _found(self, work: list[_Work]) -> list[Activity]:
         for device in self.bases:
             self.backend.devices.enter(device)
             self.driver.cuCtxSynchronize()
@@ -149,10 +156,12 @@ class Activities:
         return timed
 
     def _watched(self, name: str, stream: int, call: Callable[[], Any], described: Callable[[], Any]) -> Any:
-        driver = self.driver
-        if stream and driver.cuStreamGetCaptureInfo(stream)[0]:
+        if stream and self.driver.cuStreamGetCaptureInfo(stream)[0]:
             return call()
-        device = self.backend.devices.thread.bound
+        return self._one(name, stream, call, described)
+
+    def _one(self, name: str, stream: int, call: Callable[[], Any], described: Callable[[], Any]) -> Any:
+        driver, device = self.driver, self.backend.devices.thread.bound
         if device not in self.bases:
             self._begin(device, stream)
         first = driver.cuEventCreate(0)
@@ -180,3 +189,78 @@ class Activities:
         took = round(1e6 * self.driver.cuEventElapsedTime(*work.events))
         name = names.get(work.name, "kernel") if isinstance(work.name, int) else work.name
         return Activity(work.kind, name, work.device, work.stream, begin, max(took, 0), work.mark, work.details)
+
+
+_BY_EVENTS = "times of GPUs are those of events, because CUPTI cannot be used: {}"
+
+
+class CuptiActivities(Activities):
+    """The same by CUPTI's records, which belong to the calls that were under way when they were asked for."""
+
+    def __init__(self, backend: CudaBackend, told: Callable[[str, int, int], Any], library: Cupti) -> None:
+        super().__init__(backend, told)
+        self.library: Cupti | None = library
+        self.ahead = 0  # of our clock
+
+    def start(self) -> None:
+        """Where CUPTI refuses (it asks for a privilege, or another profiler is at work) a warning says so, and events are taken."""
+        assert self.library is not None
+        try:
+            self.library.start()
+            self.ahead = perf_counter_ns() - self.library.time()
+        except CuptiError as error:
+            self.library = None
+            warn_once(_BY_EVENTS.format(error))
+        super().start()
+
+    def _one(self, name: str, stream: int, call: Callable[[], Any], described: Callable[[], Any]) -> Any:
+        if self.library is None:
+            return super()._one(name, stream, call, described)
+        device = self.backend.devices.thread.bound
+        with self._lock:
+            number = len(self.work)
+            self.work.append(_Work("", name, device, stream, (0, 0), None, {}))
+        self.library.push(1 + number)
+        try:
+            began = perf_counter_ns()
+            made = call()
+            ended = perf_counter_ns()
+        finally:
+            self.library.pop()
+        mark = self.told(name, began, ended)
+        kind, what, details = described()
+        with self._lock:
+            self.work[number] = _Work(kind, what, device, stream, (0, 0), mark, details)
+        return made
+
+    def _found(self, work: list[_Work]) -> list[Activity]:
+        if self.library is None:
+            return super()._found(work)
+        for device in {one.device for one in work}:
+            self.backend.devices.enter(device)
+            self.driver.cuCtxSynchronize()
+        records = self.library.stop()
+        calls = {r.correlation: r.call for r in records if r.kind == "call" and 0 < r.call <= len(work)}
+        found = [self._of_record(r, work, calls) for r in records if r.kind != "call"]
+        return sorted(found, key=lambda activity: activity.begin)
+
+    def _of_record(self, record: Record, work: list[_Work], calls: dict[int, int]) -> Activity:
+        """What no call of ours asked for has no mark, and CUPTI's own number of its stream."""
+        number = calls.get(record.correlation)
+        one = None if number is None else work[number - 1]
+        begin, took = record.start + self.ahead, record.end - record.start
+        stream, mark = (record.stream, None) if one is None else (one.stream, one.mark)
+        details = {**({} if one is None else one.details), **record.details}
+        return Activity(record.kind, record.name, record.device, stream, begin, took, mark, details)
+
+
+def activities_of(backend: CudaBackend, told: Callable[[str, int, int], Any]) -> Activities:
+    """A watch by CUPTI where it is installed and works, else by events."""
+    if not backend.driver.emulated:
+        try:
+            library = cupti()
+            if library is not None:
+                return CuptiActivities(backend, told, library)
+        except CuptiError as error:
+            warn_once(_BY_EVENTS.format(error))
+    return Activities(backend, told)
