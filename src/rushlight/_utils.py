@@ -1,4 +1,4 @@
-"""What pickles of PyTorch's tensors name (`torch._utils._rebuild_tensor_v2` and its kin), and how tensors are pickled
+"""Functions that pickles of PyTorch's tensors name (`torch._utils._rebuild_tensor_v2` and its kin), and how tensors are pickled
 so that PyTorch reads them.
 """
 

@@ -28,7 +28,7 @@ _Key = tuple[Any, ...]
 
 
 def _key(text: str) -> _Key | None:
-    """What orders versions: 1.0.dev1 < 1.0a1 < 1.0 < 1.0+local < 1.0.post1; None for what is no version."""
+    """Sort key of versions: 1.0.dev1 < 1.0a1 < 1.0 < 1.0+local < 1.0.post1; None for what is no version."""
     found = re.fullmatch(_PATTERN, text.strip().lower())
     if found is None:
         return None

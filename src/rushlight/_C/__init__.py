@@ -90,7 +90,7 @@ def _get_default_device() -> str:
 
 
 def _get_cudnn_enabled() -> bool:
-    """What `torch.backends.cudnn.enabled` says."""
+    """The value of `torch.backends.cudnn.enabled`."""
     return bool(import_whole("rushlight.backends.cudnn").enabled)
 
 

@@ -45,5 +45,5 @@ def _saved_tensors_hooks_is_enabled() -> bool:
 
 
 def _saved_tensors_hooks_get_disabled_error_message() -> str | None:
-    """What `disable_saved_tensors_hooks` was told; None where hooks are allowed."""
+    """The message given to `disable_saved_tensors_hooks`; None where hooks are allowed."""
     return saved_tensors_hooks_error()

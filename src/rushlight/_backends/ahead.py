@@ -1,4 +1,4 @@
-"""What a program is that a backend compiles ahead of time: plain data, for processes of its own."""
+"""Programs to compile ahead of time, as plain data that other processes can read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CallLayout", "Request", "SizeRange", "TensorInfo"]
 
 
 class Request(NamedTuple):
-    """What a program is: its graph as plain data, strides of inputs and results, switches of passes, and for each input
+    """A program: its graph as plain data, strides of inputs and results, switches of passes, and for each input
     that is a weight where it begins among the weights (-1: an argument).
     """
 
@@ -29,7 +29,7 @@ class TensorInfo(NamedTuple):
 
 
 class CallLayout(NamedTuple):
-    """What a call takes and gives: `sources` says for each word of the program which input it is (-1: a weight), and bytes
+    """Inputs and results of a call: `sources` says for each word of the program which input it is (-1: a weight), and bytes
     from there; `results` for each result of the program which output it is.
     """
 

@@ -30,7 +30,7 @@ class _Precisions(dict[Key, str]):
             function()
 
     def allowed(self, library: str, operation: str) -> str:
-        """What a program has allowed, "none" where it has said nothing: defaults count for what is shown alone."""
+        """The precision that a program allows, "none" where it has set nothing: defaults count for what is shown alone."""
         for key in ((library, operation), (library, "all"), ("generic", "all")):
             if key in self.told and self.get(key, "none") != "none":
                 return self[key]

@@ -78,7 +78,7 @@ class BlockLaunch(Protocol):
         """
 
     def texts(self) -> Mapping[str, str]:
-        """What the device was given, by the names of the forms."""
+        """Code given to the device, by the names of its forms."""
 
 
 class Executable(Protocol):
@@ -112,7 +112,7 @@ class Executable(Protocol):
         """The name and the assembly of each generated kernel."""
 
     def explain(self, asm: bool = False) -> str:
-        """What the program is made of, as text; with `asm` down to the machine code."""
+        """Kernels and calls of the program, as text; with `asm` down to the machine code."""
 
 
 class ProgramTemplate(Protocol):
@@ -126,7 +126,7 @@ class ProgramTemplate(Protocol):
         """The program for one set of sizes; `values[first:]` are those of `numbers`."""
 
     def literal(self, values: Sequence[Any], first: int = 0) -> str:
-        """What the program for one set of sizes does, as text."""
+        """The program for one set of sizes, as text."""
 
 
 class StreamHandle:
@@ -214,7 +214,7 @@ class Backend:
 
     @property
     def ahead(self) -> Any:
-        """What compiles programs ahead of time (see `_backends.cpu.ahead.library`)."""
+        """Compiler of programs ahead of time (see `_backends.cpu.ahead.library`)."""
         raise self._missing("programs compiled ahead of time")
 
     # ***** devices *****
@@ -330,7 +330,7 @@ class Backend:
         raise self._missing("compiler")
 
     def activities(self, told: Callable[[str, int, int], Any]) -> Any:
-        """What times the work of asynchronous devices: an object with `start()` and `stop()`, which gives records with a kind
+        """Timer of the work of asynchronous devices: an object with `start()` and `stop()`, which gives records with a kind
         (kernel, gpu_memcpy, gpu_memset), a name, device, stream, begin and duration in nanoseconds, what `told(call, began,
         ended)` gave for the call that started the work, and details.
         """
@@ -366,11 +366,11 @@ class Backend:
         raise self._missing("programs that can be kept")
 
     def packed_text(self, data: Any, names: bool = True) -> str:
-        """What a program that was packed with `texts` does: equal texts compute the same in the same way."""
+        """Text of a program that was packed with `texts`: equal texts compute the same in the same way."""
         raise self._missing("programs that can be kept")
 
     def unpacked(self, data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
-        """What `packed` took apart; None where something that it refers to is gone.
+        """Rebuild the result of `packed`; None where something that it refers to is gone.
 
         The data may have been written by anybody: RecordError where they are not those of a program that takes so many
         tensors and Python numbers and makes results of so many bytes.
@@ -393,13 +393,13 @@ class Backend:
         raise self._missing("programs that can be kept")
 
     def linked_for_sizes(self, executable: Any, varying: Mapping[int, int]) -> Any:
-        """What makes executables for other sizes of such an executable, by changing words of it; None where it cannot be
+        """Factory of executables for other sizes, which changes words of this one; None where it cannot be
         done.  `varying` are the clusters that depend on sizes, with the number of the part of each.
         """
         return None
 
     def unpacked_wiring(self, data: Any, in_specs: Sequence[Any], results_bytes: Sequence[int | None]) -> Any:
-        """What `unpacked_linked` reads, without making it executable: for who looks inside of one for other sizes."""
+        """The data that `unpacked_linked` reads, not made executable: for who looks inside of one for other sizes."""
         raise self._missing("programs that can be kept")
 
     def unpacked_part(self, row: Any) -> Any:
@@ -425,7 +425,7 @@ class Backend:
 
     @property
     def choices(self) -> str:
-        """What programs depend on beside their graphs and the machine, as text."""
+        """Settings on which programs depend beside their graphs and the machine, as text."""
         return ""
 
     def expect(self, graph: Graph) -> None:

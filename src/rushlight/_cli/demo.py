@@ -97,7 +97,7 @@ def _exported(options: argparse.Namespace) -> int:
 
 
 def _words(options: argparse.Namespace) -> list[str]:
-    """What an example is started with."""
+    """Command-line arguments of an example."""
     words = [
         f"--{key}={value}" for key, value in (("steps", options.steps), ("seed", options.seed)) if value is not None
     ]

@@ -25,7 +25,7 @@ _WITHIN = 1800.0  # seconds for one job, on a slow machine too
 
 
 class Run(NamedTuple):
-    """What became of one job: its losses by step, in both attempts, and when what happened."""
+    """Outcome of one job: its losses by step, in both attempts, and the times of events."""
 
     losses: dict[int, float]  # the last attempt's, and those of the first up to the checkpoint
     again: dict[int, tuple[float, float]]  # steps that were done twice: both losses
@@ -93,7 +93,7 @@ def _job(how: str, words: list[str]) -> list[tuple[float, str]]:
 
 
 def _read(folder: Path, lines: list[tuple[float, str]]) -> Run:
-    """What the journals of a job's ranks say."""
+    """Read the journals of a job's ranks."""
     records = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
     first = [r for r in records if "step" in r and r["attempt"] == 0]
     second = [r for r in records if "step" in r and r["attempt"] == 1]

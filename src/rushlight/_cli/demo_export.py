@@ -30,7 +30,7 @@ _LOSES = 0.01  # accuracy that eight bits may cost
 
 
 class Form(NamedTuple):
-    """What became of one form: its file, microseconds for an image, what it gives for the held-out images."""
+    """Outcome of one exported form: its file, microseconds for an image, what it gives for the held-out images."""
 
     name: str
     size: int | None  # bytes

@@ -18,7 +18,7 @@ NAME = "rushlight"
 
 
 def specification(display_name: str) -> dict[str, Any]:
-    """What Jupyter reads in `kernel.json`: how to start the kernel, and what to call it."""
+    """Content of `kernel.json` for Jupyter: how to start the kernel, and what to call it."""
     return {
         "argv": [sys.executable, "-m", "rushlight", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": display_name,

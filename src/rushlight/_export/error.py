@@ -8,7 +8,7 @@ __all__ = ["ExportError", "ExportErrorType", "InternalError", "internal_assert"]
 
 
 class ExportErrorType(Enum):
-    """What a program was refused for."""
+    """Reason for which a program was refused."""
 
     INVALID_INPUT_TYPE = 1
     INVALID_OUTPUT_TYPE = 2

@@ -124,7 +124,7 @@ class _Compiled:
         self.out_structure = self.shape[1]
 
     def _analysed(self, given: list[Any]) -> Functional:
-        """What the function does to its arguments, and the results that can have gradients."""
+        """Changes that the function makes to its arguments, and the results that can have gradients."""
         primals = self._fake(self.inputs.primals(given))
 
         def forward(primals: Sequence[Any]) -> list[Any]:
@@ -315,7 +315,7 @@ class Inputs:
 
 
 def _memory_of(t: Any, number: int) -> Any:
-    """What tells whether tensors share memory; wrappers and empty tensors share none."""
+    """Key that is equal for tensors that share memory; wrappers and empty tensors share none."""
     if not t.numel() or type(t) not in (Tensor, rushlight.nn.Parameter):
         return -1 - number
     return t.untyped_storage().data_ptr()

@@ -34,7 +34,7 @@ class BackwardSignature:
 
 @dataclass
 class GraphSignature:
-    """What the inputs and results of an exported graph are, by the names of nodes."""
+    """Roles of the inputs and results of an exported graph, by the names of nodes."""
 
     parameters: list[str]
     buffers: list[str]

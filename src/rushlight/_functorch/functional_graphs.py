@@ -81,7 +81,7 @@ class _Cell:
 
 @dataclass
 class Functional:
-    """What a functional graph leaves to its caller."""
+    """Work that a functional graph leaves to its caller."""
 
     changed: list[int]  # placeholders whose new values are the first results
     looks: dict[int, tuple[ViewStep, ...]]  # placeholders that are to look otherwise afterwards

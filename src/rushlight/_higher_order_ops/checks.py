@@ -1,4 +1,4 @@
-"""What functions given to `cond`, `while_loop`, `scan`, `map` must keep to: no changes of their arguments, results that
+"""Checks of functions given to `cond`, `while_loop`, `scan`, `map`: no changes of their arguments, results that
 share no memory with them.
 """
 
@@ -64,7 +64,7 @@ def holds_for_any(value: Any) -> bool:
 
 
 def kept_to(operator: str, function: Callable[..., Any], arguments: Sequence[Any], others: Sequence[Any] = ()) -> Any:
-    """What a function gives; `UncapturedHigherOrderOpError` where it changed an argument, or gives one or a view of
+    """Result of a checked function; `UncapturedHigherOrderOpError` where it changed an argument, or gives one or a view of
     one.
 
     Where the program is being captured nothing is checked: there the graph says it.

@@ -13,6 +13,6 @@ mark_compile_region = nested_compile_region
 
 
 def invoke_subgraph(subgraph: Callable[..., Any], identifier: str | None, *operands: Any) -> tuple[Any, ...]:
-    """What a function (or an fx graph's module) gives, as a tuple; `identifier` names it among those of a program."""
+    """Result of a function (or of an fx graph's module), as a tuple; `identifier` names it among those of a program."""
     found = subgraph(*operands)
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)

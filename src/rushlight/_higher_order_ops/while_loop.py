@@ -62,7 +62,7 @@ def _holds(ahead: Any) -> bool:
 
 
 def _stepped(body_fn: Callable[..., Any], carried: Any) -> Any:
-    """What one iteration makes of what is carried."""
+    """Carried values after one iteration."""
     found = kept_to("torch.while_loop", body_fn, carried)
     if not isinstance(found, (tuple, list)):
         found = (found,)

@@ -19,7 +19,7 @@ class CustomGraphPass(ABC):
 
     @abstractmethod
     def uuid(self) -> Any:
-        """What differs where the pass does something else; None where programs with it are not to be kept."""
+        """Key that differs where the pass does something else; None where programs with it are not to be kept."""
 
 
 class CustomGraphModulePass(CustomGraphPass):

@@ -1,4 +1,4 @@
-"""What a backward of its own is recorded with, and what looks at the graph."""
+"""Recording of custom backward functions, and inspection of the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every page may use that is not about tensors: loading by first use, absent names, errors, pytrees."""
+"""Tools of every page that are not about tensors: loading by first use, absent names, errors, pytrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages about compilation use: the tracer, what it is told and tells, records of calls, and which topics are
+"""Tools of pages about compilation: the tracer, its settings and reports, records of calls, and which topics are
 printed.
 """
 

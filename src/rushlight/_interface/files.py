@@ -1,4 +1,4 @@
-"""What files of tensors are made of: pickled forms, quantized tensors, checksums."""
+"""Parts of files of tensors: pickled forms, quantized tensors, checksums."""
 
 from __future__ import annotations
 

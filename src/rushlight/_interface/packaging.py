@@ -1,4 +1,4 @@
-"""What pages about programs compiled ahead of time use."""
+"""Tools of pages about programs compiled ahead of time."""
 
 from __future__ import annotations
 

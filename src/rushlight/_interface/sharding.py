@@ -1,4 +1,4 @@
-"""What tensors that are spread over processes use: calls as graphs, ways to compute graphs on parts, graphs as functions
+"""Tools of tensors that are spread over processes: calls as graphs, ways to compute graphs on parts, graphs as functions
 of tensors.
 """
 

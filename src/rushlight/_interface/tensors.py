@@ -1,4 +1,4 @@
-"""What ordinary Python over tensors needs beside `rushlight` itself: state of the thread, specs, checks of arguments."""
+"""Tools of ordinary Python over tensors, beside `rushlight` itself: state of the thread, specs, checks of arguments."""
 
 from __future__ import annotations
 

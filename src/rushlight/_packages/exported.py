@@ -28,7 +28,7 @@ def build_program(
     options: Mapping[str, Any] | None = None,
     limits: Mapping[str, tuple[int, int]] | None = None,
 ) -> Built:
-    """What `build` makes of an exported program, which knows its arguments and sizes, and keeps nothing, or of a module or
+    """Result of `build` for an exported program, which knows its arguments and sizes, and keeps nothing, or of a module or
     function.
 
     `limits` are narrower ranges for sizes of the program, by name: those that calls will have.

@@ -38,7 +38,7 @@ def _mean_of_windows(mode: Any, func: Any, given: Any) -> Any:
 
 
 def _slice_scatter(mode: Any, func: Any, given: Any) -> Any:
-    """What is written into a slice whose length elements tell; the operator checks it when it runs."""
+    """The result of a write into a slice whose length elements tell; the operator checks it when it runs."""
     x, dim, written = given["self"], given["dim"], given["src"].shape
     numbers = given["start"], given["end"], given["step"], x.shape[dim], written[dim]
     if not any(map(is_unknown, numbers)) or len(written) != x.dim():

@@ -160,7 +160,7 @@ def _analytical(out: Tensor, wrt: Sequence[Tensor]) -> list[Any]:
 
 
 def _expected(numerical: Any, complex_in: bool, complex_out: bool) -> Any:
-    """What backward should give for unit gradients, from the directional derivatives."""
+    """Expected gradients of backward for unit gradients, from the directional derivatives."""
     by_real = numerical[0]
     by_imag = numerical[1] if complex_in else None
     rows = []

@@ -13,7 +13,7 @@ __all__ = ["Variable", "VariableMeta"]
 
 
 class _ExecutionEngine:
-    """What backward runs on, as `Variable._execution_engine`: programs ask it to call a function when the backward call
+    """The engine of backward, as `Variable._execution_engine`: programs ask it to call a function when the backward call
     that is running ends.
     """
 

@@ -27,7 +27,7 @@ class Unserializable:
         self.inner = inner
 
     def get(self) -> Any:
-        """What it holds; None in one that was saved."""
+        """The value it holds; None in one that was saved."""
         return self.inner
 
     def __getstate__(self) -> str:

@@ -203,7 +203,7 @@ def register(*compiling: Callable[[], bool]) -> None:
 
 
 def _world() -> Any:
-    """What knows the process groups."""
+    """The state of `torch.distributed` in this process."""
     return importlib.import_module("rushlight.distributed.c10d.world").WORLD
 
 

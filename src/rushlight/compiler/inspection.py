@@ -186,7 +186,7 @@ def explain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled_parts(function: Any) -> Callable[[], list[Any]] | None:
-    """What gives the compiled functions behind a function or module; None where there are none."""
+    """Getter of the compiled functions behind a function or module; None where there are none."""
     if getattr(function, "_compiled", None) is not None:
         return lambda: [function]
     forward = getattr(function, "__dict__", {}).get("forward")
@@ -255,7 +255,7 @@ def _program(segment: Any, names: tuple[str, ...], begins: str) -> ProgramReport
 
 
 def _more(report: ProgramReport, program: Any) -> None:
-    """What a program of our own tells beyond a graph."""
+    """Add to a report the parts that only our own programs have."""
     report._program = program
     backward, executable = program.backward_graph, program.compile()
     if backward is not None:

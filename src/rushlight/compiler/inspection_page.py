@@ -96,7 +96,7 @@ def _times(program: Any) -> str:
 
 
 def _memory(program: Any) -> str:
-    """What lives between kernels, as rectangles: waves of kernels to the right, offsets in the block downwards."""
+    """Memory between kernels, as rectangles: waves of kernels to the right, offsets in the block downwards."""
     waves = 1 + max(last for _, _, _, last in program.memory)
     high = max([1, *[offset + nbytes for nbytes, offset, _, _ in program.memory]])
     parts = []

@@ -119,7 +119,7 @@ class CUDASanitizerErrors(Exception):
 
 
 class StreamSynchronizations:
-    """What each stream is known to run behind: for every other stream the number of the last call that is done by then.
+    """Known order of the streams: for every other stream the number of the last call that is done by then.
 
     Events hold what their stream knew when they were recorded.
     """
@@ -298,7 +298,7 @@ class ArgumentHandler:
             self._note(value, info is not None and info.is_write, views, argument.name)
 
     def parse_outputs(self, schema: Any, outputs: Any, *, is_factory: bool) -> None:
-        """What it returned."""
+        """Record the tensors that the operator returned."""
         values = outputs if isinstance(outputs, tuple) and len(schema.returns) > 1 else (outputs,)
         for result, value in zip(schema.returns, values, strict=False):
             info = result.alias_info

@@ -145,7 +145,7 @@ def synchronize(device: Any = None) -> None:
 
 
 class _CudaDeviceProperties:
-    """What is known of a GPU."""
+    """Properties of a GPU."""
 
     def __init__(self, known: dict[str, Any]) -> None:
         self.__dict__.update(known)

@@ -85,7 +85,7 @@ class Transform:
         return make(*arguments, cache_size=cache_size)
 
     def _arguments(self) -> tuple[Any, ...] | None:
-        """What `__init__` takes before the cache's size; None for a subclass that does not say."""
+        """Arguments of `__init__` before the cache's size; None for a subclass that does not declare them."""
         return () if type(self).__init__ is Transform.__init__ else None
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""What a program requires of sizes that elements tell, as nodes that check it."""
+"""Assertions about data-dependent sizes, as nodes that check them."""
 
 from __future__ import annotations
 

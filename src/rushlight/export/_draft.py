@@ -18,7 +18,7 @@ __all__ = ["DraftExportReport", "FailureReport", "drafted"]
 
 @dataclass
 class FailureReport:
-    """What was in the way of an export: its kind, and the text of the error."""
+    """An obstacle to an export: its kind, and the text of the error."""
 
     failure_type: str
     data: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a program asks of the arguments of a call: sizes, values of numbers, and what relates sizes to each other."""
+"""Guards on the arguments of a call: sizes, values of numbers, and relations between sizes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class InputGuards:
             self.conditions.append(f"{text} == {sources[shown]}")
 
     def _sizes(self, env: Any, sources: dict[str, str]) -> None:
-        """What was asked of sizes, and the bounds that were said of them."""
+        """Conditions on sizes, and their declared bounds."""
         for number, name in enumerate(env._symbol_names):
             if name not in sources:
                 continue

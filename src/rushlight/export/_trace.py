@@ -110,7 +110,7 @@ def _argument_names(mod: Module, args: Any, kwargs: Any) -> list[str]:
 
 
 def argument_spec(name: str, value: Any) -> Any:
-    """What the value of a node is."""
+    """Argument spec of the value of a node."""
     if isinstance(value, rushlight.Tensor):
         return TensorArgument(name)
     if isinstance(value, SymBool):

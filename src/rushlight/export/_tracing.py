@@ -277,7 +277,7 @@ class State:
 
 
 def state_of(module: Module) -> State:
-    """What a module and its submodules hold."""
+    """State of a module and its submodules."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
     persistent, attributes = {}, {}
@@ -300,7 +300,7 @@ _ASSIGNED = (
 
 
 class _Contents:
-    """What a list or dict that a module holds contains, and those in it: a trace may put its own tensors there, as a cache."""
+    """Contents of the lists and dicts that a module holds, nested ones included: a trace may put its own tensors there, as a cache."""
 
     def __init__(self, held: Any, path: str) -> None:
         self.held, self.path = held, path

@@ -188,7 +188,7 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
 
 @dataclasses.dataclass
 class Constraint:
-    """What holds of one dim of an input: the tensor, the dim, its bounds, and its name."""
+    """Constraint on one dim of an input: the tensor, the dim, its bounds, and its name."""
 
     t: Any
     dim: int
@@ -442,7 +442,7 @@ def _paired(value: Any, spec: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple
 
 
 def _dims_of(path: tuple[Any, ...], value: Any, spec: Any) -> dict[int, Any]:
-    """What is said of each dim of a tensor, as a dict; of a number under the key -1."""
+    """Declarations for each dim of a tensor, as a dict; of a number under the key -1."""
     if not isinstance(value, Tensor):
         if isinstance(spec, (_DimHint, Dim)) and type(value) is int:
             return {-1: spec}

@@ -60,7 +60,7 @@ class CallSpec(NamedTuple):
 
 @dataclass
 class _Parts:
-    """What a program has besides its graph and signature."""
+    """Parts of a program besides its graph and signature."""
 
     range_constraints: dict[Any, Any] = field(default_factory=dict)
     module_call_graph: list[ModuleCallEntry] = field(default_factory=list)
@@ -143,7 +143,7 @@ class ExportedProgram:
 
     @property
     def graph_signature(self) -> ExportGraphSignature:
-        """What the inputs and results are."""
+        """Roles of the inputs and results."""
         return self._graph_signature
 
     @graph_signature.setter
@@ -229,7 +229,7 @@ class ExportedProgram:
 
     @property
     def verifier(self) -> Any:
-        """What checks the graph."""
+        """The verifier of the graph."""
         return self._verifiers[0]
 
     @verifier.setter
@@ -344,7 +344,7 @@ class ExportedProgram:
         return made
 
     def _graph_module_flat_inputs(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """What the graph module takes for a call: parameters, buffers and constants before the leaves of the arguments."""
+        """Flat inputs of the graph module for a call: parameters, buffers and constants before the leaves of the arguments."""
         leaves, structure = tree_flatten((tuple(args), dict(kwargs or {})))
         if self.call_spec.in_spec is not None and structure != self.call_spec.in_spec:
             raise ValueError(

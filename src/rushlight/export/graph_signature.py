@@ -79,7 +79,7 @@ _SPECS: Any = ArgumentSpec.__args__
 
 
 class InputKind(Enum):
-    """What an input is."""
+    """Role of an input."""
 
     USER_INPUT = auto()
     PARAMETER = auto()
@@ -90,7 +90,7 @@ class InputKind(Enum):
 
 
 class OutputKind(Enum):
-    """What a result is."""
+    """Role of a result."""
 
     USER_OUTPUT = auto()
     LOSS_OUTPUT = auto()
@@ -202,7 +202,7 @@ class ExportGraphSignature:
 
     @property
     def user_inputs(self) -> Collection[Any]:
-        """What users give: names of nodes, and values that are constants."""
+        """Inputs from the user: names of nodes, and values that are constants."""
         return tuple(_shown(s.arg) for s in self.input_specs if s.kind is InputKind.USER_INPUT)
 
     @property
@@ -234,7 +234,7 @@ class ExportGraphSignature:
 
     @property
     def user_outputs(self) -> Collection[Any]:
-        """What users get: names of nodes, and values that are constants."""
+        """Results for the user: names of nodes, and values that are constants."""
         kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
         return tuple(_shown(s.arg) for s in self.output_specs if s.kind in kinds)
 

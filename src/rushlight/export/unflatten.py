@@ -310,7 +310,7 @@ class _Builder:
         return part.graph.node_copy(node)
 
     def _value(self, part: _Part, node: Node) -> Node:
-        """What stands for a node in a part: an attribute of its module, or one more input."""
+        """The value of a node inside a part: an attribute of its module, or one more input."""
         node = self.written.get(node, node)
         if node in part.values:
             return part.values[node]
@@ -337,7 +337,7 @@ class _Builder:
         return made
 
     def _reached(self, part: _Part, node: Node) -> Node:
-        """What stands in a part with a signature for a node that is no argument: a tensor of another module, or a size
+        """The value, inside a part with a signature, of a node that is no argument: a tensor of another module, or a size
         of an argument.
         """
         first = next(n for n in part.graph.nodes if n.op not in ("placeholder", "get_attr"))
@@ -389,7 +389,7 @@ class _Builder:
         self._place_call(part, fqn, relative, inner)
 
     def _leaf(self, part: _Part, each: Any) -> Any:
-        """What stands in a part for a leaf of a signature; None for a result that nobody reads."""
+        """The value of a signature's leaf inside a part; None for a result that nobody reads."""
         if isinstance(each, ConstantArgument):
             return each.value
         node = self.named.get(each.name)

@@ -150,7 +150,7 @@ def swapped(module: Any, tensors: dict[str, Any], tie_weights: bool, strict: boo
 
 
 def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: dict[str, Any]) -> dict[str, Any]:
-    """What the other names of tied parameters get."""
+    """Values for the other names of tied parameters."""
     groups: dict[Tensor, list[str]] = {}
     for name, (table, key) in places.items():
         groups.setdefault(table[key], []).append(name)

@@ -372,7 +372,7 @@ class _Builder:
             self.graph.call_function(clear_autocast_cache)
 
     def maker(self, kind: str) -> Callable[[CallRecord], None]:
-        """What makes a node of a record of this kind."""
+        """Constructor of a node from a record of this kind."""
         made: dict[str, Callable[[CallRecord], None]] = {
             "placeholder": self.placeholder, "get_attr": self.attribute, "cond": self.cond, "higher": self.higher,
             "transform": self.transform,

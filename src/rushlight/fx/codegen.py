@@ -173,7 +173,7 @@ def last_uses(nodes: Iterable[Node]) -> dict[Node, list[Node]]:
 
 @dataclass
 class _Writer:
-    """What is known while one function is written."""
+    """State while one function is written."""
 
     root: str
     namespace: Namespace

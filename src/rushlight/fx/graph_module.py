@@ -86,7 +86,7 @@ def _assign_attr(value: Any, to_module: Module, target: str) -> None:
 
 
 class _CodeOnlyModule(Module):
-    """What a pickled graph module is while its code is traced again."""
+    """Module that stands for a pickled graph module while its code is traced again."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__()

@@ -232,7 +232,7 @@ def normalize_module(
 def _written_out(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], only_kwargs: bool
 ) -> ArgsKwargsPair | None:
-    """What was given by place stays so, unless `only_kwargs`; all else goes by name.  None where a parameter has no
+    """Keep positional arguments positional, unless `only_kwargs`; pass all others by name.  None where a parameter has no
     name.
     """
     if any(p.kind not in _BY_NAME for p in signature.parameters.values()) or not _takes(signature, args, kwargs):

@@ -81,7 +81,7 @@ def _scalar(value: Any) -> Any:
 
 
 def converter(kind: Type) -> Callable[[Any], Any]:
-    """What turns a Python value into one of a type; it raises ArgumentMismatch for others."""
+    """Converter of Python values to a type; it raises ArgumentMismatch for others."""
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class _Compiled:
-    """What compiled functions and methods share: the graph and its texts."""
+    """Common base of compiled functions and methods: the graph and its texts."""
 
     _function: Function
 

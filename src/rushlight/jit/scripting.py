@@ -254,7 +254,7 @@ def _constants(module: Module, shape: _Shape, hints: dict[str, Any]) -> None:
 
 
 def _class_constants(cls: type) -> list[str]:
-    """What the package's own layers keep at their classes: the operator's name, the number of dims."""
+    """Constants of the package's own layers: the operator's name, the number of dims."""
     found = []
     for base in cls.__mro__:
         if own_place(base).startswith("rushlight.nn.modules.") and base is not Module:

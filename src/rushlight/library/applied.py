@@ -32,7 +32,7 @@ def applied_class(op: Any) -> Any:
 
 
 class _Applied(Function):
-    """What all of them share.  The last argument is the call, those before it the leaves of the operator's values."""
+    """Common base of these classes.  The last argument is the call, those before it the leaves of the operator's values."""
 
     op: Any
 

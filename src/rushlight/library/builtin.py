@@ -205,7 +205,7 @@ _OTHERWISE: dict[str, Callable[..., Any]] = {
 
 
 def kernel_of(packet: BuiltinPacket, overload: str) -> Callable[..., Any]:
-    """What computes a form: a kernel of its own, else the function of the packet's name."""
+    """The kernel of a form: a kernel of its own, else the function of the packet's name."""
     found = kernels.KERNELS.get(f"{packet.__name__}.{overload}") if forms_of(packet.__name__) else None
     return packet.plain if found is None else found
 

@@ -212,7 +212,7 @@ def _check_results(
 
 
 def _memory(x: Any) -> int:
-    """What is equal for tensors over the same memory."""
+    """Key that is equal for tensors over the same memory."""
     own(x)
     storage = x._storage
     return id(x) if storage is None or not storage.nbytes else int(storage.ptr)

@@ -244,7 +244,7 @@ def overload_of(op: Any, missing: Any = _RAISE) -> Any:
 
 
 def _unknown(op: str) -> str:
-    """What is said of an operator that nobody has defined."""
+    """Error for an operator that nobody has defined."""
     space = _parts(op)[0]
     why = (
         f"nothing has defined an operator of {space!r} yet. If it is a package with a compiled part, that part (a file such as {space}/_C.so) was not found"

@@ -54,7 +54,7 @@ def key_of(device_type: str) -> str:
 
 
 class _Here(threading.local):
-    """What holds in one thread: whether autograd's kernels have had their turn, and which fake implementation is
+    """State of one thread: whether autograd's kernels have had their turn, and which fake implementation is
     running.
     """
 
@@ -202,7 +202,7 @@ class OpOverload:
         )
 
     def split(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What a kernel is called with: arguments by place, and by name those that can only be given so, without
+        """Arguments of a kernel's call: arguments by place, and by name those that can only be given so, without
         defaults that end the list.
         """
         arguments = self._schema.arguments
@@ -551,7 +551,7 @@ class _EveryOverload(type):
 
 
 class AnyOverload(metaclass=_EveryOverload):
-    """What forms of operators are instances of, the package's own and those of users."""
+    """Base class of forms of operators, the package's own and those of users."""
 
 
 AnyOverload.__name__ = AnyOverload.__qualname__ = "OpOverload"

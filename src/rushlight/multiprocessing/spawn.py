@@ -76,7 +76,7 @@ class ProcessExitedException(ProcessException):
 
 
 def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], error_file: str) -> None:
-    """What a process does: `fn`, and on failure leave the traceback for the parent."""
+    """Run `fn` in a process, and on failure leave the traceback for the parent."""
     if sys.platform == "linux":  # a killed parent leaves nobody behind
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGINT)
     try:

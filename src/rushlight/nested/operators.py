@@ -333,7 +333,7 @@ def _check_strided(name: str, given: list[Any], nested: list[Any]) -> None:
 
 
 def _operand(a: Any, template: Any) -> Any:
-    """What stands for an operand beside packed elements; NotImplemented where nothing can."""
+    """Form of an operand beside packed elements; NotImplemented where there is none."""
     if is_nested(a):
         return values_of(a)
     if not isinstance(a, Tensor) or not a.dim():

@@ -89,7 +89,7 @@ class UninitializedTensorMixin:
 
 
 def _still_without_shape(made: Any, source: Any, cls: Any) -> Any:
-    """What became of a buffer without a shape in another dtype or on another device: one of its class again."""
+    """A buffer without a shape in another dtype or on another device, as one of its class again."""
     made = made.as_subclass(cls)
     made.__dict__.update(source.__dict__)
     return made

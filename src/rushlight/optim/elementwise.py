@@ -270,7 +270,7 @@ class ElementwiseOptimizer(Optimizer):
     def _changes(
         cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any], keeps: bool
     ) -> list[Change]:
-        """What a step does to parameters with dense gradients; those with sparse ones are changed.  With `keeps`, what is
+        """Updates of a step to parameters with dense gradients; those with sparse ones are changed.  With `keeps`, what is
         kept for a parameter begins here.
         """
         differentiable = bool(group.get("differentiable"))

@@ -35,7 +35,7 @@ _ALWAYS_EXTERN = sys.stdlib_module_names - {"sys", "io"} | {
 
 
 class _Rule:
-    """What happens with modules whose names match."""
+    """Action for modules whose names match."""
 
     def __init__(self, action: str, group: GlobGroup, allow_empty: bool) -> None:
         self.action, self.group, self.allow_empty = action, group, allow_empty

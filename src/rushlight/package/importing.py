@@ -279,7 +279,7 @@ class PackageImporter(Importer):
         return made
 
     def _importing(self, importer_name: str, is_package: bool) -> Callable[..., Any]:
-        """What `import` does in a module of the package."""
+        """The `import` statement inside a module of the package."""
 
         def import_(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
             if level:

@@ -103,7 +103,7 @@ def _collectives(recorder: Recorder, process: int, thread: int) -> list[dict[str
 
 
 def _activities(recorder: Recorder, process: int, thread: int) -> list[dict[str, Any]]:
-    """What devices did: a process for each device, a thread for each stream, and arrows from the calls that started it."""
+    """Activities of devices: a process for each device, a thread for each stream, and arrows from the calls that started it."""
     rows, start = list[dict[str, Any]](), recorder.began / 1000
     for device in sorted({a.device for a in recorder.activities}):
         rows.append(_meta("process_name", device, 0, start, name="python"))

@@ -411,7 +411,7 @@ class EventList(list[Any]):
                 self[:] = [e for e in self if id(e) not in twins]
 
     def _stacks_of_backward(self) -> None:
-        """What runs in backward has the stack of the forward call that it belongs to."""
+        """Give events in backward the stack of the forward call that they belong to."""
         nodes = {id(event): _backward_node(event) for event in self}
         stacks: dict[Any, Any] = {}
         for event in self:

@@ -383,7 +383,7 @@ class Recorder(Observer):
         return found
 
     def _device_event(self, activity: Any, number: int) -> FunctionEvent:
-        """What a device did, as an event of that device."""
+        """An activity of a device, as an event of that device."""
         begin = (activity.begin - self.began) / 1000
         return FunctionEvent(
             id=number, name=activity.name, trace_name=activity.name, thread=activity.stream, start_us=begin,

@@ -84,7 +84,7 @@ def _tells(function: Any) -> bool:
 
 
 class _Swap:
-    """What was exchanged, and what stood there."""
+    """A replaced attribute, and its former value."""
 
     def __init__(self) -> None:
         self.before: list[tuple[Any, str, Any]] = []

@@ -131,7 +131,7 @@ def _check_source(cls: Any, file: Any, text: Any) -> None:
 
 
 class _Rest:
-    """What is left of a file, in which nothing that a file claims makes us ask for more than there is."""
+    """The rest of a file; no length that the file claims makes us read more than there is."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -174,7 +174,7 @@ def _load(file: Any, where: str, map_location: Any, trusting: Any, mapped: str |
 
 
 def _refusal(message: str, where: str) -> str:
-    """What to say of a file that cannot be loaded safely."""
+    """Error message for a file that cannot be loaded safely."""
     if "was not an allowed global by default" in message:
         advice = (
             f"This file can still be loaded, in one of two ways.\n\t(1) {_TRUST}\n\t(2) With `weights_only=True`, by allowing what the following "

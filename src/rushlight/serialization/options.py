@@ -79,7 +79,7 @@ class set_default_mmap_options:
 
 
 class _State(threading.local):
-    """What holds for the calls of one thread."""
+    """Options for the calls of one thread."""
 
     skip_data = False
 

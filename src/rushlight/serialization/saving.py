@@ -114,7 +114,7 @@ def _identity(archive: ArchiveWriter) -> bytes:
 
 
 class _OurObjects:
-    """What a pickler has to know to write tensors as calls of PyTorch's functions.  It goes before a class of picklers."""
+    """Mixin of picklers that writes tensors as calls of PyTorch's functions.  It goes before a class of picklers."""
 
     # What stands for a type of storages; other modules' picklers cannot write a class under PyTorch's name.
     kinds: Any = STORAGE_TYPES

@@ -430,7 +430,7 @@ class TypedSparseTensor(TypedTensor):
 
 
 def older(dtype: Any, args: tuple[Any, ...], device: Any = None, **kwargs: Any) -> Any:
-    """What `torch.sparse.FloatTensor(...)` and `new` of a sparse tensor make: of sizes, or of indices and values."""
+    """Result of `torch.sparse.FloatTensor(...)` and of `new` of a sparse tensor: of sizes, or of indices and values."""
     if all(isinstance(a, int) for a in args) or len(args) == 1 and isinstance(args[0], (rushlight.Size, tuple, list)):
         args = (as_shape(args) if args else (0,),)
     elif len(args) == 1:

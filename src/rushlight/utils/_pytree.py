@@ -643,7 +643,7 @@ def _structures(parts: Iterable[Any], name: str) -> list[TreeSpec]:
 
 
 class _Asterisk:
-    """What stands for a leaf in a printed structure."""
+    """Placeholder of a leaf in a printed structure."""
 
     def __repr__(self) -> str:
         return "*"

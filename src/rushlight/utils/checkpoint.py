@@ -472,7 +472,7 @@ class SelectiveCheckpointContext:
 
 
 def _key(function: Any) -> Any:
-    """What makes two forms of an operator (`torch.mm`, `Tensor.mm`) the same."""
+    """Key that two forms of an operator (`torch.mm`, `Tensor.mm`) share."""
     return getattr(function, "operator", function)
 
 

@@ -44,7 +44,7 @@ _LINES = (
 
 
 def _run(*command: str) -> str | None:
-    """What a command prints; None where it is not there or fails."""
+    """Output of a command; None where it is absent or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -154,7 +154,7 @@ _CONVOLUTIONS = {
 
 
 def _products(graph: Any) -> dict[str, int]:
-    """What the matrix products of a graph of primitives take."""
+    """Operations in the matrix products of a graph of primitives."""
     found: dict[str, int] = {}
     for node in graph.nodes:
         if node.prim.name == "dot" and node.outputs[0].dtype is node.inputs[0].dtype:  # PyTorch counts no `_int_mm`

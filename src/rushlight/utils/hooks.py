@@ -169,7 +169,7 @@ class BackwardHook:
 
 
 def _kept(before: Sequence[Any], after: Sequence[Any]) -> tuple[Any, ...]:
-    """What replaces a node's gradients: none where a tensor takes no gradient, whatever hooks were shown for it."""
+    """Replacements of a node's gradients: none where a tensor takes no gradient, whatever hooks were shown for it."""
     return tuple(None if old is None else new for old, new in zip(before, after, strict=True))
 
 

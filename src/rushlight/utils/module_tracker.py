@@ -101,7 +101,7 @@ class ModuleTracker:
         self.parents.discard(name)
 
     def _after_backward(self) -> None:
-        """What is open when this backward ends, ends with it."""
+        """Close all modules that are open when this backward ends."""
 
         def end() -> None:
             self.parents -= self._in_backward

@@ -1,4 +1,4 @@
-"""What programs need is sent to workers before it is asked for, where nothing was ever compiled: what nearly every program
+"""Compile ahead of need, where nothing was ever compiled: workers get what nearly every program
 needs at once, routines of a program that is recorded when the recording meets them.
 """
 

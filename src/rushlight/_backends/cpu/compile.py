@@ -340,7 +340,7 @@ class ProgramTemplate:
         return Executable(Program(None, steps, self._results, *self._counts, []))
 
     def literal(self, values: Sequence[Any], first: int = 0) -> str:
-        """What the program for one set of sizes does, as text."""
+        """The program for one set of sizes, as text."""
         return literal(self.cast(values, first).program)
 
 

@@ -57,7 +57,7 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
 
 
 def kernel_names(key: str) -> list[str]:
-    """What a kernel with this key is called in machine code, and on disk: enough to find it again without its text
+    """Names of a kernel with this key in machine code, and on disk: enough to find it again without its text
     (`kernel_called`).
     """
     return [symbol_of(key), file_of(*_parts(key)).hex()]

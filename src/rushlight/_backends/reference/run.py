@@ -32,7 +32,7 @@ def run(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
 
 
 def run_ranks(graphs: Sequence[Graph], arguments: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """What the ranks of a group give, each for its graph and its arguments; the graphs differ in places and sizes alone.
+    """Results of the ranks of a group, each for its graph and its arguments; the graphs differ in places and sizes alone.
 
     >>> import numpy as np
     >>> from rushlight._backends.reference import run_ranks

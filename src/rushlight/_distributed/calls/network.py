@@ -51,7 +51,7 @@ def address_of_interface(name: str) -> str:
 
 
 class Network:
-    """What worker `me` hears on and speaks through.
+    """Sockets of worker `me`, for receiving and sending.
 
     `address_of` gives a worker's host and port, `name_of` what errors call it; `receive(peer, frame)` and
     `lost(peer, why)` are called on threads that read.

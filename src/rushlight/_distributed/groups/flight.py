@@ -103,7 +103,7 @@ class FlightRecorder:
     # ***** in words *****
 
     def doing(self) -> str:
-        """What this process does: unfinished operations, a line each, those first for which its program stands still;
+        """Unfinished operations of this process, a line each, those first for which its program stands still;
         else the line of its program, and what it did last.
         """
         operations = self.operations()

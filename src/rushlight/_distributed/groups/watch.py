@@ -103,7 +103,7 @@ class Watch:
                 )
 
     def others(self, operation: Any) -> str:
-        """What the other ranks of an operation's group do, those first that are somewhere else."""
+        """State of the other ranks of an operation's group, those first that are somewhere else."""
         ranks = [rank for rank in operation.group.ranks if rank != operation.group.ranks[operation.group.rank]]
         if self.monitor is None:
             return f"; of the ranks {ranks} at least one has not joined"

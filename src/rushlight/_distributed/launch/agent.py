@@ -80,7 +80,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What runs."""
+        """Name of the program that runs."""
         if not isinstance(self.entrypoint, str):
             return getattr(self.entrypoint, "__qualname__", repr(self.entrypoint))
         scripts = [word for word in self.args if str(word).endswith(".py")]

@@ -42,7 +42,7 @@ _SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True)
 class World:
-    """What a rank knows once it is connected: its place, where the store process is, the job's name, how many nodes."""
+    """Facts of a connected rank: its place, where the store process is, the job's name, how many nodes."""
 
     rank: int
     size: int

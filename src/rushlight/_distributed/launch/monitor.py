@@ -100,7 +100,7 @@ class Monitor:
         self.doing = doing
 
     def notices(self, seconds: float = 0.5) -> dict[int, str]:
-        """What every rank does now, by rank: those that say so within the time."""
+        """Current notices of the ranks, by rank: those that say so within the time."""
         limit, pause = time.monotonic() + seconds, _FIRST_PAUSE
         with self._asking:
             self._told = {}
@@ -172,7 +172,7 @@ def _listen(monitor: weakref.ref[Monitor], client: Client) -> None:
 
 
 def _next_event(client: Client) -> int:
-    """What comes next; TimeoutError after `_HEARS_WITHIN` seconds of silence in which this process was awake."""
+    """The next event; TimeoutError after `_HEARS_WITHIN` seconds of silence in which this process was awake."""
     quiet, looked = 0.0, time.monotonic()
     while True:
         try:

@@ -58,7 +58,7 @@ def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) ->
 
 
 def _options(url: str) -> dict[str, str]:
-    """What a URL says behind its question mark; the last value of a name counts."""
+    """Query options of a URL; the last value of a name counts."""
     return {name: values[-1] for name, values in parse_qs(urlsplit(url).query).items()}
 
 

@@ -64,7 +64,7 @@ class RendezvousConnectionError(RendezvousError):
 
 
 class RendezvousStateError(RendezvousError):
-    """What the store says of the meeting makes no sense."""
+    """The rendezvous state in the store is inconsistent."""
 
     __module__ = _PUBLIC
 

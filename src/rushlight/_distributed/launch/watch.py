@@ -72,7 +72,7 @@ class Party:
             )
 
     def notices(self, since: float) -> bytes:
-        """What the ranks said that they do: a rank, a text for each that answered since then."""
+        """Latest notices of the ranks: rank and text of each that answered since then."""
         found = [(rank, watched.notice) for rank, watched in sorted(self.ranks.items()) if watched.noticed >= since]
         parts = [as_integer_field(rank) + as_text(notice.encode()) for rank, notice in found]
         return bytes([Event.NOTICES]) + as_integer_field(len(parts)) + b"".join(parts)

@@ -38,7 +38,7 @@ def _nodes() -> dict[str, dict[str, bool]]:
 
 
 def declared(info: Any) -> dict[str, bool]:
-    """What the nodes of a backward spec show, and whether it is a tensor: the operator's arguments and results where
+    """Attributes that the nodes of a backward spec show, and whether it is a tensor: the operator's arguments and results where
     PyTorch has no such node.
     """
     if info.origin is None:

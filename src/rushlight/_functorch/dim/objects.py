@@ -42,7 +42,7 @@ class DimensionBindError(Exception):
 
 
 class FirstClass:
-    """What Dims and Tensors have in common: the functions, methods and operators of tensors."""
+    """Common base of Dims and Tensors: the functions, methods and operators of tensors."""
 
     dims: tuple[Dim, ...]
 

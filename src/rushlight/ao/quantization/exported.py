@@ -67,7 +67,7 @@ def with_integer_products(module: GraphModule) -> GraphModule:
 
 
 class _Product(NamedTuple):
-    """What a node multiplies: `rest` are the geometry of a convolution, None for a linear layer."""
+    """Operands of a product node: `rest` are the geometry of a convolution, None for a linear layer."""
 
     x: Any
     weight: Any

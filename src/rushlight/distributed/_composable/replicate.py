@@ -112,7 +112,7 @@ def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, *
 
 
 def _state(module: Any) -> _Replicated | None:
-    """What `replicate` keeps of a module, which is one of its own; None for others."""
+    """State that `replicate` keeps for a module; None for other modules."""
     return getattr(module, "_replicated", None)
 
 

@@ -61,7 +61,7 @@ def replicate(
 
 
 def _state(module: Any) -> State | None:
-    """What `replicate` keeps of a module, which is one of its own; None for others."""
+    """State that `replicate` keeps for a module; None for other modules."""
     return getattr(module, "_fsdp_state", None) if isinstance(module, ReplicateModule) else None
 
 

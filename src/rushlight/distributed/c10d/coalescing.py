@@ -14,7 +14,7 @@ __all__ = ["coalescing_manager"]
 
 
 class _Coalesced:
-    """What `_coalescing_manager(async_ops=True)` gives."""
+    """Handle that `_coalescing_manager(async_ops=True)` gives."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []

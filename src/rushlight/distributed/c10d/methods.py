@@ -109,7 +109,7 @@ class ProcessGroup(BaseGroup):
         return made
 
     def _get_backend(self, device: Any) -> ProcessGroup:
-        """What carries operations on a type of device out: the group itself; RuntimeError for devices that it does not
+        """The backend of operations on a type of device: the group itself; RuntimeError for devices that it does not
         serve.
         """
         if all(device.type != served.type for served in self._device_types):

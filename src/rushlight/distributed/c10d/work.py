@@ -126,7 +126,7 @@ def _complete(future: Future[Any], operation: Operation, tensors: Any) -> None:
 
 
 class _FutureWork(Work):
-    """What a future will give."""
+    """Work that ends with a future."""
 
     def __init__(self, future: Future[Any]) -> None:
         super().__init__()

@@ -128,7 +128,7 @@ class BaseGroup:
 
 
 class _World:
-    """What `torch.distributed` knows in this process."""
+    """State of `torch.distributed` in this process."""
 
     def __init__(self) -> None:
         self.default: BaseGroup | None = None

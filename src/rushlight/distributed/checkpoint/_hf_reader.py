@@ -103,7 +103,7 @@ class HuggingFaceStorageReader(FileSystemReader):
         return done
 
     def _part(self, file: Any, item: ReadItem) -> Tensor:
-        """What an item wants of a tensor of an open file."""
+        """The part of a tensor of an open file that an item asks for."""
         return file.get_tensor(item.storage_index.fqn)[spans(item)]
 
 

@@ -55,7 +55,7 @@ class Steps:
             dist.barrier(group=self.group)
 
     def _combined(self, step: str, parts: list[Any], together: Callable[[list[Any]], Any]) -> Any:
-        """What the coordinator makes of all parts, or the exception of whoever failed."""
+        """The coordinator's result for all parts, or the exception of whoever failed."""
         failures = _failures(parts)
         if not failures:
             made = _tried(lambda: together(parts))
@@ -88,7 +88,7 @@ class Steps:
 
 
 def _tried(function: Callable[[], Any]) -> Any:
-    """What a function gives; its exception as a value, so that the others hear of it."""
+    """Result of a function; its exception as a value, so that the other ranks hear of it."""
     try:
         return function()
     except BaseException as error:

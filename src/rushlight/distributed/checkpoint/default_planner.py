@@ -132,7 +132,7 @@ class DefaultSavePlanner(SavePlanner):
         return _without_repeats(all_plans, self.dedup_save_to_lowest_rank)
 
     def _changed_plans(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], list[SavePlan], Metadata]:
-        """What has to be sent to each process, all plans, and the metadata."""
+        """The plan to send to each process, all plans, and the metadata."""
         key, unchanged = self._cached_plans_key, SavePlan([], usable=False)
         before = SavePlanner._cached_global_plan.get(key)
         locals_before = SavePlanner._cached_all_plans.get(key, all_plans)
@@ -350,7 +350,7 @@ def create_default_global_save_plan(
 
 
 def _validate_global_plan(global_plan: list[SavePlan], metadata: Metadata) -> list[str]:
-    """What is wrong with the boxes of all tensors."""
+    """Errors in the boxes of all tensors."""
     errors: list[str] = []
     for name, held in metadata.state_dict_metadata.items():
         if isinstance(held, TensorStorageMetadata):

@@ -243,7 +243,7 @@ class _FileSystemWriter(StorageWriter):
         return {place.relative_path for place in held.storage_data.values()}
 
     def _free_names(self, rank: int | None) -> str:
-        """What comes behind the rank in names that the older checkpoint does not have."""
+        """A suffix behind the rank that no name of the older checkpoint has."""
         older = self._older(rank)
         return _OTHER if older and not any(_OTHER in name for name in older) else ""
 

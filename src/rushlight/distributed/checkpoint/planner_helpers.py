@@ -39,7 +39,7 @@ def is_elsewhere(obj: Any) -> bool:
 
 
 def _box_of(tensor: Tensor) -> ChunkStorageMetadata:
-    """What this process has of a tensor."""
+    """The box of a tensor that this process holds."""
     if not isinstance(tensor, DTensor):
         return ChunkStorageMetadata(Size([0] * tensor.ndim), Size(tensor.shape))
     if any(p.is_partial() for p in tensor.placements):
@@ -58,7 +58,7 @@ def _create_chunk_list(tensor: Any) -> list[ChunkStorageMetadata]:
 
 
 def _create_write_items(fqn: str, obj: Any) -> list[WriteItem]:
-    """What this process writes of an object."""
+    """Items of an object that this process writes."""
     if hasattr(obj, "__create_write_items__"):
         return obj.__create_write_items__(fqn, obj)
     if not isinstance(obj, Tensor):
@@ -77,7 +77,7 @@ def _local(tensor: Tensor) -> Tensor:
 
 
 def _create_read_items(fqn: str, md: STORAGE_TYPES, obj: Any) -> list[ReadItem]:
-    """What this process reads for an object.  ValueError for a tensor in the checkpoint that is none here."""
+    """Items that this process reads for an object.  ValueError for a tensor in the checkpoint that is none here."""
     if isinstance(md, BytesStorageMetadata):
         index, nothing = MetadataIndex(fqn), Size([0])
         return [ReadItem(LoadItemType.BYTE_IO, index, nothing, index, nothing, nothing)]

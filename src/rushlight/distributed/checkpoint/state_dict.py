@@ -131,7 +131,7 @@ def _like(whole: Any, local: Any) -> Any:
 
 
 def _from_rank0(whole: dict[str, Any], local: dict[str, Any]) -> dict[str, Any]:
-    """What rank 0 has, on all ranks, one tensor after the other, each as `local` has it."""
+    """Broadcast the state of rank 0 to all ranks, one tensor after the other, each as `local` has it."""
     first = dist.get_rank() == 0
 
     def described(value: Any) -> Any:
@@ -345,7 +345,7 @@ def _flat(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _deep(flat: dict[str, Any], optimizer: Any, of_parameters: dict[int, list[str]]) -> dict[str, Any]:
-    """What `_flat` made of an optimizer's state."""
+    """Undo `_flat` for an optimizer's state."""
     found: dict[str, Any] = {_STATE: {}, _GROUPS: []}
     for group in optimizer.param_groups:
         parts: list[dict[str, Any]] = []

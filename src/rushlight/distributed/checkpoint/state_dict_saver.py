@@ -264,7 +264,7 @@ def _on_a_thread(request: Callable[[], tuple[Any, ...]], group: Any, single: boo
 
 
 def _save_there(state: Any, writer: StorageWriter, planner: Any, use_collectives: bool, single: bool) -> Metadata:
-    """What the process that saves does with a state: its job is that of the group."""
+    """Save a state in the process that saves: its job is that of the group."""
     return _save_state_dict(state, writer, None, 0, single, planner, use_collectives)
 
 

@@ -65,7 +65,7 @@ def _shown(entry: Entry) -> str:
 
 
 def _alike(entry: Entry) -> tuple[Any, ...]:
-    """What must be equal on all ranks."""
+    """Properties that must be equal on all ranks."""
     name = entry["profiling_name"].partition(":")[2]
     sizes = None if name in _UNEVEN else [list(s) for s in entry["input_sizes"]]
     return name, str(entry.get("reduction", "")), str(sizes), str(entry["input_dtypes"])

@@ -95,6 +95,6 @@ class _Gathered(Function):
 
 
 def _local(grad: Any, context: Any) -> Tensor:
-    """What this process has of a gradient that another axis of the mesh divides, too."""
+    """This process's part of a gradient that another axis of the mesh divides, too."""
     found: Tensor = grad if context is None else DTensor._as_gradient(grad, context)._local_tensor
     return found

@@ -111,7 +111,7 @@ class Reduction:
         return dist.reduce_scatter_tensor(mine, sent.view(-1), group=group, async_op=ahead), mine
 
     def _by_reducer(self, sent: Tensor) -> Tensor:
-        """What the hook makes of a message."""
+        """Result of the hook for a message."""
         if self.group.axes.part.size == 1:
             self.reducer(sent[0])
             return sent[0]

@@ -391,7 +391,7 @@ def _become(module: Module, state: State, added: type, prefix: str) -> None:
 
 
 def _state(module: Any) -> State | None:
-    """What `fully_shard` keeps of a module, which is one of its own; None for others."""
+    """State that `fully_shard` keeps for a module; None for other modules."""
     return getattr(module, "_fsdp_state", None)
 
 

@@ -15,7 +15,7 @@ __all__ = ["ZeroRedundancyOptimizer"]
 
 
 class _Steps(JoinHook):
-    """What a process without more input does: steps for its part of the parameters."""
+    """Join hook of a process without more input: steps for its part of the parameters."""
 
     def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
         self.optimizer = optimizer

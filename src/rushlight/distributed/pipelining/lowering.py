@@ -218,7 +218,7 @@ def with_messages(
 
 
 def _messages(action: Action, rank_of: Callable[[int], int], stages: int) -> Iterator[tuple[Action, Action]]:
-    """What is sent when an action is done, and its receive."""
+    """The send that follows an action, and its receive."""
     stage, kind, m, _ = action
     if kind == F and stage + 1 < stages and rank_of(stage) != rank_of(stage + 1):
         yield Action(stage, ComputationType.SEND_F, m), Action(stage + 1, ComputationType.RECV_F, m)

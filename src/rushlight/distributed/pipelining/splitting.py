@@ -203,7 +203,7 @@ def _stage(module: fx.GraphModule, plan: _Plan, k: int) -> tuple[fx.GraphModule,
 
 
 def _flat_outputs(graph: fx.Graph, whole: fx.Graph, last: fx.Node) -> tuple[Any, ...]:
-    """What the whole returns: the leaves of the last stage's output, as a tuple."""
+    """Outputs of the whole module: the leaves of the last stage's output, as a tuple."""
     end = next(node for node in whole.nodes if node.op == "output")
     output = end.args[0]
     if isinstance(output, fx.Node):

@@ -25,7 +25,7 @@ class PipeliningMetadataError(RuntimeError):
 
 
 class _PipelineStageBase:
-    """What a schedule needs of a stage."""
+    """Interface of a stage for schedules."""
 
     def __init__(
         self,
@@ -376,7 +376,7 @@ class _PipelineStageBase:
 
 
 def _known(meta: Meta) -> tuple[Any, ...]:
-    """What must be the same for all micro-batches."""
+    """Metadata that must be the same for all micro-batches."""
     return meta.shape, meta.dtype, meta.spread
 
 

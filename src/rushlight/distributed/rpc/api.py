@@ -255,7 +255,7 @@ def _await_idle(agent: Agent, until: float) -> None:
 
 
 def _round(agent: Agent, text: str, until: float) -> list[tuple[int, int]]:
-    """What all workers say in this round, through the store; an error where one will never come."""
+    """Values of all workers in this round, through the store; an error where one will never come."""
     store = agent.members.store
     agent.rounds += 1
     keys = [f"round/{agent.rounds}/{number}" for number in range(agent.size or 0)]

@@ -20,7 +20,7 @@ __all__ = ["CURRENT", "Packed", "packed", "unpacked"]
 
 
 class _Current(threading.local):
-    """What is being packed or unpacked on this thread."""
+    """The payload that this thread packs or unpacks."""
 
     packing: _Pickler | None = None
     tensors: list[Tensor] = []

@@ -94,7 +94,7 @@ class DTensor(Tensor):
 
     @staticmethod
     def _of_spec(local: Tensor, mesh: DeviceMesh, placements: Placements, spec: Any) -> DTensor:
-        """What an operator gave, without a history, as a whole tensor of a spec that an earlier one had; `placements` are
+        """The result of an operator, without a history, as a whole tensor of a spec that an earlier one had; `placements` are
         interned.
         """
         made: Any = object.__new__(DTensor)
@@ -139,7 +139,7 @@ class DTensor(Tensor):
         return DTensor(local, moved._mesh, moved._placed, moved.shape, leaf.stride())
 
     def _gradient_context(self) -> Any:
-        """What `__tensor_unflatten__` takes for a gradient that lies as this tensor."""
+        """Context for `__tensor_unflatten__` of a gradient with this tensor's placements."""
         placed = tuple(Replicate() if p.is_partial() else p for p in self._placed)
         return self._mesh, placed, tuple(self.shape), self.stride(), False
 

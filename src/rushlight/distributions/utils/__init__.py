@@ -91,7 +91,7 @@ class lazy_property:
 
 
 class _lazy_property_of_class(lazy_property, property):
-    """What the class itself shows: a property to documentation tools, lazy to those who ask."""
+    """Value of the attribute on the class itself: a property to documentation tools, lazy to those who ask."""
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         property.__init__(self, wrapped)

@@ -35,7 +35,7 @@ _MOST_JSON = 1 << 30  # bytes of a graph
 
 @dataclass
 class PT2ArchiveContents:
-    """What an archive has: programs by name, and further records."""
+    """Contents of an archive: programs by name, and further records."""
 
     exported_programs: dict[str, ExportedProgram] = field(default_factory=dict)
     extra_files: dict[str, Any] = field(default_factory=dict)

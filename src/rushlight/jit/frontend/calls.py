@@ -362,7 +362,7 @@ class Calls(Expressions):
         return Simple(value)
 
     def raw_attribute(self, owner: Value, kind: T.ClassType, name: str, at: Location) -> Sugared | None:
-        """What a class has that is no attribute: functions, ignored methods, modules of Python."""
+        """Members of a class that are no attributes: functions, ignored methods, modules of Python."""
         if name not in kind.raw:
             return None
         held = kind.raw[name]

@@ -69,7 +69,7 @@ def qualified_name(held: Any, unit: Unit, key: Any = None) -> str:
 
 
 class Unit:
-    """What was compiled in this process, by name."""
+    """Everything compiled in this process, by name."""
 
     def __init__(self) -> None:
         self.taken: dict[str, Any] = {}

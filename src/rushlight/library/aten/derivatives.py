@@ -213,7 +213,7 @@ def _read(formula: Rule) -> frozenset[str]:
 
 
 def names_read(rules: dict[tuple[str, ...], Rule], wants: Any) -> set[str]:
-    """What the formulas of the wanted arguments read of the call."""
+    """Names of the call that the formulas of the wanted arguments read."""
     found: set[str] = set()
     for names, formula in rules.items():
         if any(n in wants for n in names):

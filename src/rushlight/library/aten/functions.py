@@ -59,7 +59,7 @@ def native_name(function: Any) -> str:
 
 
 def result_class(function: Any) -> Any:
-    """What puts several results into the named tuple that a function returns; None for plain tuples."""
+    """The named tuple that a function returns; None for plain tuples."""
     return None
 
 

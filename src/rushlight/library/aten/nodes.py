@@ -21,7 +21,7 @@ __all__ = ["AtenNode", "Context", "own", "recorded"]
 
 
 class Context:
-    """What a formula may read: `c.<argument>`, `c.result`, `c.results`, and which inputs want a gradient."""
+    """Values that a formula may read: `c.<argument>`, `c.result`, `c.results`, and which inputs want a gradient."""
 
     def __init__(self, op: Any, values: dict[str, Any]) -> None:
         self.op = op

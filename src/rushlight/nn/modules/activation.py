@@ -293,7 +293,7 @@ class ReLU6(Hardtanh):
 
 
 class _Exponential(Module):
-    """What ELU and CELU share."""
+    """Common base of ELU and CELU."""
 
     __constants__ = ["alpha", "inplace"]
 

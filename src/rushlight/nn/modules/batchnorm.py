@@ -21,7 +21,7 @@ batch_statistics: Any = LazyModule("rushlight.nn.parallel.batch_statistics")
 
 
 class _NormBase(Module):
-    """What batch and instance normalisation share: scale and shift, running statistics."""
+    """Common base of batch and instance normalisation: scale and shift, running statistics."""
 
     # State dicts of version 1 have no `num_batches_tracked`.
     _version = 2
@@ -220,7 +220,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _LazyNormBase(LazyModuleMixin):
-    """What the lazy normalisations share: the number of channels comes with the first input."""
+    """Common base of the lazy normalisations: the number of channels comes with the first input."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Container(Module):
 
 
 class _Numbered(Module):
-    """What `Sequential` and `ModuleList` share: modules in order, reached by index and slice."""
+    """Common base of `Sequential` and `ModuleList`: modules in order, reached by index and slice."""
 
     def _key_at(self, index: Any) -> str:
         """The name of the module at `index`, which may be negative."""

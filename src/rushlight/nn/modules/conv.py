@@ -21,7 +21,7 @@ __all__ = [
 
 
 class _ConvNd(Module):
-    """What the convolutions share. The arguments that are tuples say how many spatial dimensions there are."""
+    """Common base of the convolutions. The arguments that are tuples say how many spatial dimensions there are."""
 
     __constants__ = [
         "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels", "out_channels",
@@ -207,7 +207,7 @@ class Conv3d(_Convolution):
 
 
 class _ConvTransposeNd(_ConvNd):
-    """What the transposed convolutions share."""
+    """Common base of the transposed convolutions."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class _ConvTransposeNd(_ConvNd):
         num_spatial_dims: int,
         dilation: Any = None,
     ) -> tuple[int, ...]:
-        """What to add on one side so that the result has the size asked for."""
+        """Output padding: elements to add on one side so that the result has the size asked for."""
         if output_size is None:
             return spread(self.output_padding, num_spatial_dims)
         n = num_spatial_dims
@@ -338,7 +338,7 @@ class ConvTranspose3d(_TransposedConvolution):
 
 
 class _LazyConvXdMixin(LazyModuleMixin):
-    """What the lazy convolutions share: the number of input channels comes with the first input."""
+    """Common base of the lazy convolutions: the number of input channels comes with the first input."""
 
     def reset_parameters(self: Any) -> None:
         """Draw new initial values, if the parameters have shapes."""

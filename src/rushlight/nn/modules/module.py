@@ -88,14 +88,14 @@ def typename(value: Any) -> str:
 
 
 def _remedy(value: Any) -> str:
-    """What to write instead, where something that is often taken for a module was given as one."""
+    """Advice for the error, where something that is often taken for a module was given as one."""
     if isinstance(value, type) and issubclass(value, Module):
         return f": it is the class; {value.__name__}(...) makes a module"
     return ": it is a function, which a module's forward() can call" if is_function(value) else ""
 
 
 def _forward_unimplemented(self: Any, *input: Any) -> None:
-    """What the module computes. Every subclass defines it."""
+    """The computation of the module. Every subclass defines it."""
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
 

@@ -38,7 +38,7 @@ class _ConstantPadNd(Module):
 
 
 class _ZeroPad(_ConstantPadNd):
-    """What paddings with zeros add: they take no value, and do not print one."""
+    """Base of paddings with zeros: they take no value, and do not print one."""
 
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)

@@ -317,7 +317,7 @@ class _Adaptive(Module):
 
 
 class _AdaptiveAvgPoolNd(_Adaptive):
-    """What the adaptive means share."""
+    """Common base of the adaptive means."""
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):

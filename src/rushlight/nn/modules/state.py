@@ -23,7 +23,7 @@ _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """What `load_state_dict` returns: the names it did not find and the names it did not know."""
+    """Result of `load_state_dict`: missing and unexpected names."""
 
     __slots__ = ()
 
@@ -310,7 +310,7 @@ def _odd_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
 
 
 class _LoadTask:
-    """What stays the same while `load_state_dict` walks over the tree of modules."""
+    """State shared while `load_state_dict` walks over the tree of modules."""
 
     __slots__ = ("assign", "errors", "keys", "metadata")
 

@@ -61,7 +61,7 @@ def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, s
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: the feed-forward block and its parts."""
+    """Common base of encoder and decoder layers: the feed-forward block and its parts."""
 
     __constants__ = ["norm_first"]
 

@@ -376,7 +376,7 @@ def _end_program() -> None:
 
 
 class _AnswerReductions(JoinHook):
-    """What a process without more batches does for every batch of the others."""
+    """Join hook of a process without more batches, called for every batch of the others."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self.model, self.synced = model, True

@@ -50,7 +50,7 @@ def built(
 
 
 def _input(writer: Writer, program: Any, node: Any, spec: Any, names: Any) -> Any:
-    """What a placeholder is: an input of the model, a constant, or a plain value."""
+    """Kind of a placeholder: an input of the model, a constant, or a plain value."""
     kind = spec.kind.name
     if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
         held = program.state_dict if spec.target in program.state_dict else program.constants

@@ -78,7 +78,7 @@ _DEPTH = 4  # rules lead to operators that need rules themselves
 
 
 def _rules(missing: set[Any]) -> dict[Any, Callable[..., Any]]:
-    """What operators are made of: rules of `torch.export`, else their own functions, where those call other operators."""
+    """Decompositions of operators: rules of `torch.export`, else their own functions, where those call other operators."""
     table = rushlight.export.default_decompositions()
     rules = {op: rule for op, rule in table.items() if op in missing}
     for op in missing:

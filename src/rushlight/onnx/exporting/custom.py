@@ -149,7 +149,7 @@ class _onnxscript_writes:
 
 
 class _Evaluator:
-    """What onnxscript calls for each operator: a node is written."""
+    """Evaluator that onnxscript calls for each operator: it writes a node."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer

@@ -56,7 +56,7 @@ def _applied(cls: Any, args: tuple[Any, ...]) -> tuple[bool, Any]:
 
 
 def _written(call: Call, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> list[Value]:
-    """What the function's `symbolic` writes; it gets the arguments of `apply`."""
+    """Nodes that the function's `symbolic` writes; it gets the arguments of `apply`."""
     cls, plain = _STATE.calls[attrs["call"]]
     rest = iter(inputs)
     args = [next(rest) if held is None else held[0] for held in plain]

@@ -36,7 +36,7 @@ class KernelParam:
         self.key = self._key_function()
 
     def _key_function(self) -> Callable[[Any], Key]:
-        """What gives the part of a kernel's key that depends on the value of this parameter."""
+        """Function for the part of a kernel's key that depends on the value of this parameter."""
         specialize, align = not self.do_not_specialize, not self.do_not_specialize_on_alignment
         if self.is_constexpr:
             return _constexpr_key

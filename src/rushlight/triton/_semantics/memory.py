@@ -35,7 +35,7 @@ def _one_of(value: Any, words: Collection[Any], what: str) -> Any:
 
 
 def _hints(cache: str, allowed: Sequence[str], eviction: str, volatile: bool = False) -> dict[str, Any]:
-    """What was asked for beside the plain operation."""
+    """Options beside the plain operation."""
     given = {
         "cache": _one_of(cache or "", allowed, "cache modifier"),
         "eviction": _one_of(eviction or "", _EVICTION, "eviction policy"),
@@ -98,7 +98,7 @@ def read(pointer: Any, mask: Any, other: Any, hints: dict[str, Any]) -> tensor:
 
 
 def _loaded(handle: Value, element: dtype) -> tensor:
-    """What was loaded; elements of arrays of pointers are addresses."""
+    """The loaded value; elements of arrays of pointers are addresses."""
     return cast(make(handle, _INT64), element) if element.is_ptr() else make(handle, element)
 
 

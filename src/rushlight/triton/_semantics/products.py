@@ -19,7 +19,7 @@ _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3", "bf16x3": "tf
 
 
 def _precision(given: str | None, allow_tf32: bool | None) -> str:
-    """What float32 operands may be rounded to.  Targets without units of TF32 multiply them as they are."""
+    """Format that float32 operands may be rounded to.  Targets without units of TF32 multiply them as they are."""
     if given is not None and allow_tf32 is not None:
         raise ValueError("Only one of input_precision and allow_tf32 can be specified")
     if given is None:

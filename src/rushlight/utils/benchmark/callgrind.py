@@ -306,7 +306,7 @@ def _read(path: Path, retain: bool) -> tuple[FunctionCounts, FunctionCounts, str
 
 
 def _annotated(path: Path, inclusive: bool) -> FunctionCounts:
-    """What `callgrind_annotate` says about a file."""
+    """Output of `callgrind_annotate` for a file."""
     word = "yes" if inclusive else "no"
     command = ["callgrind_annotate", f"--inclusive={word}", "--threshold=100", "--show-percs=no", str(path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout

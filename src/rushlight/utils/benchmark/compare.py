@@ -89,7 +89,7 @@ class _Table:
         ]
 
     def _names(self) -> list[str]:
-        """What stands before the rows: the environment, where there are several and it changes, and the statement."""
+        """Labels of the rows: the environment, where there are several and it changes, and the statement."""
         environments = {str(m.env) for m in self.results}
         width = max(map(len, environments)) + 4 if len(environments) > 1 else 4
         before: tuple[int, str | None] = (-1, "")
@@ -101,7 +101,7 @@ class _Table:
         return names
 
     def _best(self, key: tuple[int, str | None, str], column: int) -> float | None:
-        """What a cell is compared with."""
+        """The best value, with which a cell is compared."""
         if self.looks.colorize is Colorize.ROWWISE:
             group = self.cells[key]
         else:

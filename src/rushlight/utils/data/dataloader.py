@@ -556,7 +556,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 self._ready.append(number)
 
     def _doing(self, worker: int) -> str:
-        """What a worker was at when it died."""
+        """Task of a worker when it died."""
         for number, (of, index) in self._tasks.items():
             if of == worker and number not in self._arrived:
                 if self._dataset_kind == _DatasetKind.Iterable:

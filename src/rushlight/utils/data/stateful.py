@@ -104,7 +104,7 @@ class StatefulDataLoader(DataLoader[Any]):
 
 
 class _Resumable(_BaseDataLoaderIter):
-    """What both iterators know of states."""
+    """Common base of both iterators, for their states."""
 
     def _restored(self) -> dict[str, Any] | None:
         """The state of a pass that is to be gone on with."""

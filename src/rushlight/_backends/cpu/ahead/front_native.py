@@ -1,4 +1,4 @@
-"""What a library does around its kernels, in the native language: it chooses code for the processor, starts threads, and
+"""A library's code around its kernels, in the native language: it chooses code for the processor, starts threads, and
 runs programs.
 
 It is made for any x86-64 processor, so that it can refuse one.  Threads, scratch memory, failures and the walk over
@@ -505,7 +505,7 @@ def output_count():
 
 @native("ptr(ptr, i64)")
 def input_sized(sizes, number):
-    """What an input is for some sizes; null where there is none of that number, or a size is out of its range."""
+    """Description of an input for given sizes; null where there is none of that number, or a size is out of its range."""
     at = choice(sizes)
     if number < 0 or number >= TABLE[MODEL.n_inputs] or at < 0:
         return None
@@ -514,7 +514,7 @@ def input_sized(sizes, number):
 
 @native("ptr(ptr, i64)")
 def output_sized(sizes, number):
-    """What an output is for some sizes; null where there is none of that number, or a size is out of its range."""
+    """Description of an output for given sizes; null where there is none of that number, or a size is out of its range."""
     at = choice(sizes)
     if number < 0 or number >= TABLE[MODEL.n_outputs] or at < 0:
         return None
@@ -523,13 +523,13 @@ def output_sized(sizes, number):
 
 @native("ptr(i64)")
 def input_at(number):
-    """What an input is; null where there is none of that number."""
+    """Description of an input; null where there is none of that number."""
     return input_sized(None, number)
 
 
 @native("ptr(i64)")
 def output_at(number):
-    """What an output is; null where there is none of that number."""
+    """Description of an output; null where there is none of that number."""
     return output_sized(None, number)
 
 

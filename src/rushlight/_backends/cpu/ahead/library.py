@@ -50,7 +50,7 @@ LEVELS = ("x86-64-v4", "x86-64-v3")
 
 
 def _masks(level: str) -> list[int]:
-    """What a processor must have for a level: bits of three registers, and of what the system saves."""
+    """Features that a level requires of a processor: bits of three registers, and of what the system saves."""
     flags = next(each.flags for each in KNOWN_LEVELS if each.name == level)
     unknown = flags - _BITS_1.keys() - _BITS_7.keys() - _BITS_FURTHER.keys() - {"sse2"}
     if unknown:

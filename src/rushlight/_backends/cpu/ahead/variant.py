@@ -96,6 +96,6 @@ def make_variants(requests: Sequence[Request], levels: Sequence[str]) -> list[Va
 
 
 def _answers(running: Sequence[Any], data: bytes) -> list[tuple[bytes, bytes]]:
-    """What the processes write, while all of them are at work."""
+    """Send `data` to all processes, which work at the same time, and return their answers."""
     with ThreadPoolExecutor(len(running) or 1) as pool:
         return list(pool.map(lambda process: process.communicate(data), running))

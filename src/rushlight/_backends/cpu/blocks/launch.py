@@ -167,7 +167,7 @@ class BlockLaunch:
             raise self._fault(status, held[first : first + _WORDS])
 
     def _fault(self, status: int, report: array[int]) -> Exception:
-        """What a status and its report mean."""
+        """The error that a status and its report stand for."""
         if status == MEMORY:
             return MemoryError(f"{self.kernel.name}: no memory for the tiles of a program")
         op = self.emitted().sites[report[REPORT["site"]]]
@@ -188,7 +188,7 @@ _CODES = {
 
 
 def _layout(params: Sequence[Value]) -> struct.Struct | None:
-    """What packs the words of a piece and all arguments at once, behind an empty report; None where `struct` does not
+    """Packer of the words of a piece and all arguments at once, behind an empty report; None where `struct` does not
     know one of them.
     """
     elements = [p.type.element for p in params]

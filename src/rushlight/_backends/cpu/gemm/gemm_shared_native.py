@@ -50,7 +50,7 @@ MADE, SPAN = 16, 4
 
 
 def packed_as(ints: Sequence[int]) -> tuple[int, ...]:
-    """What the packed form of the pinned operand, and its pieces, depend on beside the kernel."""
+    """Properties on which the packed form of the pinned operand, and its pieces, depend beside the kernel."""
     side = ints[P_SIDE]
     own = (N, K, B_ROW, B_COL) if side else (M, K, A_ROW, A_COL)
     words = (*own, P_DEPTH, P_SIDE, *(k + side for k in (P_CHUNK, P_REACH, P_BEFORE, P_ALONG)))

@@ -93,7 +93,7 @@ class Compiled:
 
 
 def _order_of(step: ExternStep) -> tuple[Any, ...]:
-    """What the choice of a routine's kernels depends on, and of a convolution what was chosen."""
+    """Properties that decide a routine's kernels; for a convolution, the choice itself."""
     if step.name == "conv_windows" and adds_in_one_order(step):
         return "call", step.name, tuple((o.dtype.name, o.shape) for o in step.inputs), repr(step.params)
     operands = [(o.dtype.name, o.shape, o.strides) for o in (*step.inputs, *step.outputs)]
@@ -367,7 +367,7 @@ class _Aliases:
         return [self.linked(c) for c in self.sorted()]
 
     def before(self, value: Value, memory: Value) -> Value:
-        """What a result that is written into an input's memory is written over: the input, or the result of which it
+        """The value over which a result in an input's memory is written: the input, or the result of which it
         changes a part, which then lies there too.
         """
         base = self.changes.get(id(value))

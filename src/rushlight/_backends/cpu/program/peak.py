@@ -1,4 +1,4 @@
-"""What the machine can do at best, by routines that do nothing else: arithmetic in registers, copies of memory.
+"""Peak rates of the machine, measured by routines that do nothing else: arithmetic in registers, copies of memory.
 
 The routines take the same pool of threads as kernels do; the figures are the best of many short runs.
 """

@@ -297,7 +297,7 @@ class _Checker:
 
 
 def wiring_text(data: dict[str, Any], names: bool = True) -> str:
-    """What a linked program that was packed with texts does: equal texts compute the same in the same way.
+    """Text of a linked program that was packed with texts: equal texts compute the same in the same way.
 
     Kernels with numbers as constants and with numbers in slots have different `names`.
     """

@@ -1,1 +1,1 @@
-"""What runs the CPU's kernels: memory pool, worker threads, the stub of kernels, elements as Python's numbers."""
+"""Runtime of the CPU's kernels: memory pool, worker threads, the stub of kernels, elements as Python's numbers."""

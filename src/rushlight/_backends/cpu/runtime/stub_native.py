@@ -145,7 +145,7 @@ def launch(fn, bufs, ints):
 
 @native("ptr(ptr, i64)")
 def results(made, count):
-    """What a kernel callable returns: None, a Storage, or a tuple of them."""
+    """Result of a kernel callable: None, a Storage, or a tuple of them."""
     if count == 1:
         return made.ptr[0]
     if count == 0:

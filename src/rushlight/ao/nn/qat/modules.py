@@ -29,7 +29,7 @@ def required(cls: Any, mod: Any) -> Any:
 
 
 class _Rounded:
-    """What every module here has."""
+    """Common base of the modules here."""
 
     _FLOAT_MODULE: Any = nn.Module
     qconfig: Any

@@ -387,7 +387,7 @@ class _Lowering:
             return self.graph.call_function(getattr(torch.ops.quantized, name), args, {**kwargs, **parameters})
 
     def of_shared(self, root: Any) -> Any:
-        """What chooses, moves or averages numbers: the same of integers."""
+        """The integer form of a node that chooses, moves or averages numbers."""
         root.args, root.kwargs = self.replaced(root.args), self.replaced(root.kwargs)
         return root
 

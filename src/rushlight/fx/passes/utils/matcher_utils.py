@@ -150,7 +150,7 @@ class SubgraphMatcher:
 
 
 def _attribute(node: Node) -> Any:
-    """What a node reads from the module of its graph."""
+    """The attribute that a node reads from the module of its graph."""
     module = node.graph.owning_module
     if module is None:
         raise AssertionError(f"the graph of {node} has no module, whose attributes would be compared")

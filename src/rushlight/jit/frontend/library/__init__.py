@@ -88,7 +88,7 @@ def _written() -> dict[Any, tuple[Any, bool]]:
 
 @cache
 def form_of(function: Any) -> Any:
-    """What a call of a function of the package compiles: a list of forms, or those that flags choose from; None where the
+    """Forms that a call of a function of the package compiles to: a list of forms, or those that flags choose from; None where the
     function needs none.
     """
     written = _written().get(function)

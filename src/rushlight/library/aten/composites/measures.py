@@ -226,7 +226,7 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
 
 
 def _asked(found: Sequence[Any], inverse: bool, counts: bool) -> Any:
-    """What the function gives of three results: values, inverse, counts."""
+    """Those of three results that the call asks for: values, inverse, counts."""
     wanted = [found[0], *([found[1]] if inverse else []), *([found[2]] if counts else [])]
     return wanted[0] if len(wanted) == 1 else tuple(wanted)
 

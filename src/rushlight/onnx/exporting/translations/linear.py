@@ -45,7 +45,7 @@ def _times(call: Call, x: Value, factor: Any) -> Value:
 
 
 def _plain_turn(x: Value) -> Value | None:
-    """What a matrix is the transpose of; None for none."""
+    """The matrix of which this one is the transpose; None where there is none."""
     node = x.producer
     if node is not None and node.op == "Transpose" and node.attrs["perm"] == [1, 0]:
         return node.inputs[0]

@@ -43,7 +43,7 @@ def _call(function: Any, given: tuple[float, ...], x: Any) -> Any:
 
 
 class _Cell(NamedTuple):
-    """What a step of one direction needs beside the state."""
+    """Operands of a step of one direction, beside the state."""
 
     recurrent: Any
     recurrent_bias: Any

@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _refused(name: str) -> Any:
-    """What kernels may import, and not call."""
+    """A function that kernels may import, and not call."""
 
     def function(*_: Any, **__: Any) -> Any:
         raise NotImplementedError(f"libdevice.{name} is not there in rushlight's Triton language")

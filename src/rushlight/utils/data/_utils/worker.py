@@ -125,7 +125,7 @@ class _IterableDatasetStopIteration:
 
 @dataclass(frozen=True)
 class _ResumeIteration:
-    """What starts the next pass in a worker that stays."""
+    """Message that starts the next pass in a persistent worker."""
 
     seed: int | None = None
 
@@ -233,7 +233,7 @@ class _Fetching:
             return ExceptionWrapper(where=self.where)
 
     def state(self) -> dict[str, Any]:
-        """What it takes to go on from here in another process."""
+        """State from which another process goes on."""
         return {
             "fetcher": {} if self.fetcher is None else self.fetcher.state(),
             "random": get_random(),

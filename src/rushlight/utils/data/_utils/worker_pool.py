@@ -164,7 +164,7 @@ class WorkerPool:
                 return found
 
     def _read(self, link: WorkerHandle, doing: Callable[[int], str]) -> list[tuple[WorkerHandle, Any]]:
-        """What a worker has sent; its end, if it has ended."""
+        """Data that a worker has sent; its end, if it has ended."""
         alive = link.process.is_alive()  # asked first: what it sent before its end is there when it is not alive
         open_ = link.inbox.read()
         while open_ and not alive:  # all that is left

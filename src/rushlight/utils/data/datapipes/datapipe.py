@@ -104,7 +104,7 @@ def _guarded(begin: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Any]:
 
 
 class _Steps:
-    """What both kinds of pipes share: steps as methods, and hooks for pickling and printing."""
+    """Common base of both kinds of pipes: steps as methods, and hooks for pickling and printing."""
 
     functions: dict[str, Callable[..., Any]]
     _kind = ""

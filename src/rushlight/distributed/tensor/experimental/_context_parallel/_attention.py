@@ -54,7 +54,7 @@ class _ContextParallelOptions:
         self.note()
 
     def note(self) -> None:
-        """What compiled programs depend on: whether attention of divided sequences goes round a ring, and how."""
+        """Settings on which compiled programs depend: whether attention of divided sequences goes round a ring, and how."""
         INSTEAD.note(*vars(self).values())
 
 

@@ -56,7 +56,7 @@ class CSEPass(PassBase):
         return PassResult(GraphModule(graph_module, graph) if modified else graph_module, modified)
 
     def _key(self, node: Node, made: dict[Node, Node]) -> Hashable | None:
-        """What two nodes that compute the same have in common; None for those that must stay."""
+        """Key that is equal for nodes that compute the same; None for those that must stay."""
         target = getattr(node.target, "overloadpacket", node.target)
         if node.op in ("placeholder", "output", "get_attr") or target in self.banned_ops:
             return None
