@@ -66,6 +66,17 @@ def static_cache(compiles: bool) -> list[Any]:
     return written(compiles, do_sample=False, cache_implementation="static")
 
 
+@case
+def compiles_itself(compiles: bool) -> list[Any]:
+    """`generate` compiles the decoding step by itself, as one graph, where the cache is static."""
+    from transformers.generation.configuration_utils import CompileConfig
+
+    asked = CompileConfig(fullgraph=True, mode="default")
+    asked._compile_all_devices = True
+    given = {"compile_config": asked} if compiles else {"disable_compile": True}
+    return written(False, do_sample=False, cache_implementation="static", **given)
+
+
 # ***** trainers *****
 
 
