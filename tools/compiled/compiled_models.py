@@ -244,6 +244,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "wav2vec2": _WAVES, "hubert": _WAVES, "unispeech": _WAVES, "unispeech-sat": _WAVES, "wavlm": _WAVES, "data2vec-audio": _WAVES | {"conv_pos_kernel_size": 3},
     "wav2vec2-conformer": _WAVES, "sew": _WAVES | {"squeeze_factor": 1}, "sew-d": _WAVES | {"squeeze_factor": 1},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "num_heads": 4, "hidden_size": 32, "window_size": 4},
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8},
+             "ffn_config": {"ffn_hidden_size": 37, "hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2}},
     "longformer": {"attention_window": 4}, "big_bird": {"block_size": 4}, "funnel": {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "d_head": 8, "d_inner": 37},
     "mobilebert": {"intra_bottleneck_size": 32, "true_hidden_size": 32}, "albert": {"embedding_size": 32},
     "swin": _WINDOWS,
