@@ -63,6 +63,8 @@ def test_which_products_are_read_where_they_lie():
     assert "sums of rows" in product_note(types, ProductShape(300, 1, 512))
     assert "sums of rows" not in product_note(types, ProductShape(1, 300, 512))
     assert "sums of rows" not in product_note(types, ProductShape(2, 300, 512, None, weight))
+    assert "sums of rows" in product_note(types, ProductShape(1, 8, 24, None, (1, 24)))
+    assert "sums of rows" not in product_note(types, ProductShape(1, 8, 12, None, (1, 12)))
     assert not is_thin(ProductShape(1, 300, 512, (512, 2), weight))
     assert not is_thin(ProductShape(1, 0, 512, None, weight))
 

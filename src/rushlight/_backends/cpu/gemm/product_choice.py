@@ -44,7 +44,7 @@ from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_PINNED, 
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.gemm.small_native import is_small, small_ints
-from rushlight._backends.cpu.gemm.thin_native import is_thin
+from rushlight._backends.cpu.gemm.thin_native import is_thin, suits_rows
 from rushlight._backends.cpu.launches import Launch, PinnedWords, joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
@@ -120,7 +120,7 @@ def _small(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) 
         return False
     if fusion.epilogue is not None:
         shape = shape._replace(c_strides=(pitch_of(shape.n), 1))
-    return is_small(shape, size, SMALL_WORK[kind])
+    return is_small(shape, size, SMALL_WORK[kind]) and not suits_rows(shape)
 
 
 def _thin(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) -> bool:

@@ -12,13 +12,20 @@ from rushlight._backends.cpu.microkernels.row_tile import RowTile
 from rushlight._native import Type, extern, native
 from rushlight._native.function import NativeFunction
 
-__all__ = ["is_thin", "make_thin"]
+__all__ = ["is_thin", "make_thin", "suits_rows"]
+
+SHORT = 16  # steps up to which sums are made faster side by side, from a transposed matrix (see `small_native`)
 
 
 def is_thin(shape: ProductShape) -> bool:
     """Whether a product is computed here: a row times columns that lie side by side, or rows that do times a column."""
     (a, b, _), k = shape.strides, shape.k
     return 1 in shape.sizes[:2] and 0 not in shape.sizes and (k == 1 or a[1] == b[0] == 1)
+
+
+def suits_rows(shape: ProductShape) -> bool:
+    """Whether that is faster than blocks, where these could compute the product, too."""
+    return is_thin(shape) and shape.k > SHORT
 
 
 def make_thin(kind: str, real: Type, tile: RowTile) -> NativeFunction:
