@@ -181,3 +181,46 @@ def test_second_derivatives_are_pytorchs(name: str) -> None:
             for linked in (False, True):
                 wrong.append(sweep.compare(info, samples[len(samples) // 2], linked)[1])
     assert not any(wrong), wrong
+
+
+class Tanh(rushlight.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        x.tanh_()
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (y,) = ctx.saved_tensors
+        return g * (1 - y * y)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda part: part.tanh_(), lambda part: part.exp_(), lambda part: part.sigmoid_(), lambda part: part.sqrt_(),
+        lambda part: part.reciprocal_(), lambda part: part.pow_(2.5), lambda part: part.cumprod_(0),
+        lambda part: F.celu(part - 0.5, inplace=True), lambda part: Tanh.apply(part),
+    ],
+    ids=["tanh", "exp", "sigmoid", "sqrt", "reciprocal", "pow", "cumprod", "celu", "function"],
+)  # fmt: skip
+def test_a_part_changed_in_place(change: Any) -> None:
+    # A saved result of the change has the history of the part, which is that of the base.
+    found = []
+    for apart in (False, True):
+        rushlight.manual_seed(1)
+        x = (rushlight.rand(4, 5, dtype=rushlight.float64) * 0.8 + 0.1).requires_grad_()
+        made = (x * 1.1).clone()
+        if apart:
+            middle = made[:, 1:4].clone()
+            change(middle)
+            made = rushlight.cat([made[:, :1], middle, made[:, 4:]], 1)
+        else:
+            change(made[:, 1:4])
+        (first,) = grad((made * made.cos()).sum(), x, create_graph=True)
+        (second,) = grad((first * first).sum() + made.exp().sum(), x, create_graph=True)
+        found.append((first, second, *grad((second * second).sum(), x)))
+    for a, b in zip(*found, strict=True):
+        assert rushlight.allclose(a, b, rtol=1e-9)

@@ -3,9 +3,11 @@
     python tools/compiled/random_programs.py --minutes 10 [--seed 0] [--length 8] [--kinds]            # calls of tensors, beside real PyTorch
     python tools/compiled/random_programs.py --by interpreter --programs 20000 [--tensors]             # Python interpreted, beside CPython
     python tools/compiled/random_programs.py --by compile --programs 20000 [--tensors [--positions]] [--calls 3]     # Python compiled, beside eager
+    python tools/compiled/random_programs.py --by gradients --programs 1000                            # gradients of compiled programs, beside eager
 
-The programs of the first form are sequences of calls (`tests/eager_beside.py`); those of the others have control flow, closures, generators,
-exceptions and side effects (`tests/python_programs.py`).
+The programs of the first form are sequences of calls (`tests/eager_beside.py`); those of the next two have control flow, closures, generators,
+exceptions and side effects (`tests/python_programs.py`); those of the last are looked at by hooks, and differentiated up to three times
+(`tests/gradient_programs.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--by", choices=["pytorch", "interpreter", "compile"], default="pytorch")
+    parser.add_argument("--by", choices=["pytorch", "interpreter", "compile", "gradients"], default="pytorch")
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--programs", type=int)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
@@ -43,8 +45,30 @@ def main() -> None:
     options = parser.parse_args()
     if options.by == "pytorch":
         beside_pytorch(options)
+    elif options.by == "gradients":
+        gradients_beside_eager(options)
     else:
         beside_cpython(options)
+
+
+def gradients_beside_eager(options: argparse.Namespace) -> None:
+    """Gradients of compiled programs, in each of the uses."""
+    from tests.gradient_programs import USES, Program, disagreement
+
+    import rushlight
+
+    end = time.monotonic() + 60 * (options.minutes or 1e9)
+    count = wrong = 0
+    while count < (options.programs or 10**9) and time.monotonic() < end:
+        rushlight._dynamo.reset()
+        program = Program(options.seed + count)
+        for use in range(len(USES)):
+            if text := disagreement(program, use):
+                wrong += 1
+                print(text, end="\n\n", flush=True)
+        count += 1
+    print(f"{count} programs from {options.seed} on, each in {len(USES)} uses: {wrong} disagreements")
+    sys.exit(wrong > 0)
 
 
 def beside_pytorch(options: argparse.Namespace) -> None:

@@ -173,9 +173,7 @@ class FunctionBase(FunctionCtx, Node):
         if number is None:
             return tensor
         out = _detached(tensor)
-        out._rg, out._node = True, self
-        if number:
-            meta_of(out).output_nr = number
+        self._own(out, number)
         return out
 
     def _keep(self, outputs: Sequence[Any]) -> None:

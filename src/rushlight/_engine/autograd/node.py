@@ -104,6 +104,7 @@ class Node:
     _refusal: str | None = None  # why a tensor cannot show this node
     _wants_none = False  # whether it runs although no gradient is defined
     _quick = False  # whether `quick_backward` may be asked
+    _within: Any = None  # a weak reference to the node of a base of which this one changes a part
     _staged = False  # whether some of its results are computed from others: then there is `in_stages`
     _namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
 
@@ -124,6 +125,14 @@ class Node:
 
     def _release(self) -> None:
         """Drop what was saved for backward."""
+
+    def _own(self, saved: Tensor, number: int) -> None:
+        """Let a value that was saved without its history have it again: that of a result of this node."""
+        saved._rg, saved._node = True, self
+        if self._within is not None and (outer := self._within()) is not None:
+            outer.of_saved(saved, number)
+        elif number:
+            meta_of(saved).output_nr = number
 
     # ***** what users see *****
 
@@ -330,9 +339,7 @@ class OpNode(Node):
         if not item._spec.dtype.is_floating_point and not item._spec.dtype.is_complex:
             return item
         tensor = make(item._storage, item._spec, item._ptr)
-        tensor._rg, tensor._node = True, self
-        if number:
-            meta_of(tensor).output_nr = number
+        self._own(tensor, number)
         return tensor
 
     def _restamped(self, item: Tensor, stamp: int, source: tuple[str, int], runs: bool) -> bool:

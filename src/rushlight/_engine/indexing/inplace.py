@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.memory import check_resizable, device_of, empty_spec, own, root_of
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, dispatch_classes, edge_of, make, meta_of
-from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate
+from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate, shown_through
 from rushlight._engine.sharing.shared import relocate, seen_by_others
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.layout import is_dense
@@ -90,17 +91,27 @@ class CopySlices(Node):
         self._start([edge_of(base), *rest])
         self.base, self.function, self.own = base._spec, function, own
         self.window = Window(view, base)
+        function._within = weakref.ref(self)
+
+    def of_saved(self, x: Tensor, number: int) -> None:
+        """Give a value that `function` has saved, one of its results or residuals, the history behind this node."""
+        if number:
+            x._node, meta_of(x).output_nr = self, number
+        else:
+            x._node = shown_through(self.window, x, self.base, self)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        grad = grads[0]
+        grad, rest = grads[0], grads[1:]
         if grad is None:
-            return [None] * len(self._edges)
+            if not any(g is not None for g in rest):
+                return [None] * len(self._edges)
+            grad = OPS["zeros"](tuple(self.base.shape), dtype=self.base.dtype, device=self.base.device)
         if STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes:
-            return self._below_modes(grad)
+            return self._below_modes(grad, rest)
         whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
         if whole._spec is not self.base:
             whole = as_strided(whole, self.base.shape, self.base.strides)
-        found = list(self.function.apply([OPS["clone"](self.window.of(whole))]))
+        found = list(self.function.apply([OPS["clone"](self.window.of(whole)), *rest]))
         mine = found.pop(self.own) if self.own is not None else None
         part = self.window.of(whole)
         if mine is None:
@@ -109,14 +120,14 @@ class CopySlices(Node):
             OPS["copy_"](part, mine)
         return [whole, *found]
 
-    def _below_modes(self, grad: Any) -> Sequence[Tensor | None]:
+    def _below_modes(self, grad: Any, rest: Sequence[Any]) -> Sequence[Tensor | None]:
         """The same by functions that dispatch modes and classes see."""
         shape, strides, step = self.window.geometry
         if self.window.parts or self.window.pairs or self.window.conj:
             raise NotImplementedError("the gradient of a change of parts of complex numbers, below dispatch modes")
         whole = grad.new_empty_strided(self.base.shape, self.base.strides).copy_(grad)
         part = whole.as_strided(shape, strides, step)
-        found = list(self.function.apply([part.clone()]))
+        found = list(self.function.apply([part.clone(), *rest]))
         mine = found.pop(self.own) if self.own is not None else None
         if mine is None:
             part.zero_()

@@ -629,20 +629,23 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     _attach(view, base)
 
 
+def shown_through(window: Window, view: Tensor, base: Spec, edge: Any) -> Node:
+    """The node of a view, through which its gradient goes to `edge`, that of its base."""
+    storage = view._storage
+    offset = 0 if storage is None else (view._ptr - storage.ptr) // view._spec.dtype.itemsize
+    node: Node = AsStridedBackward0(base, edge, window.geometry, window.parts, offset)
+    if window.pairs:
+        node = AsComplex([node])
+    return AsConjugate([node]) if window.conj else node
+
+
 def _attach(view: Tensor, base: Tensor) -> None:
     """Let the gradient of a view go to the part of its base that it shows."""
     meta = meta_of(view)
     if view._spec.dtype.to_real() is not base._spec.dtype.to_real():
         return  # the bytes under another dtype: no gradient goes through
-    window = Window(view, base)
     retained = meta.retains and stop_retaining(view)
-    storage = view._storage
-    offset = 0 if storage is None else (view._ptr - storage.ptr) // view._spec.dtype.itemsize
-    view._node = AsStridedBackward0(base._spec, edge_of(base), window.geometry, window.parts, offset)
-    if window.pairs:
-        view._node = AsComplex([view._node])
-    if window.conj:
-        view._node = AsConjugate([view._node])
+    view._node = shown_through(Window(view, base), view, base._spec, edge_of(base))
     view._rg = True
     meta.output_nr = 0
     if retained:
