@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import itertools
 import operator
 from typing import Any
 
@@ -55,3 +57,64 @@ def test_older_names_of_is_compiling(backend: str) -> None:
         return x + 1 if torch._utils.is_compiling() else x
 
     assert torch.compile(function, backend=backend)(torch.ones(1)).item() == 2
+
+
+class Size(enum.Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Way(enum.Flag):
+    IN = 1
+    OUT = 2
+
+
+class Held:
+    pass
+
+
+class Listing(type):
+    def __iter__(cls) -> Any:
+        seen.append("asked")
+        return iter(cls.held)  # type: ignore[attr-defined]
+
+
+class Listed(metaclass=Listing):
+    held = (Held(), Held())
+
+    def __class_getitem__(cls, number: int) -> Held:
+        return cls.held[number]
+
+
+seen: list[str] = []
+MEMBERS = {
+    "list": lambda: list(Size),
+    "loop": lambda: [each for each in Size],  # noqa: C416 - the loop is what is tested
+    "next": lambda: [next(iter(Size))],
+    "by name": lambda: [Size["LARGE"]],
+    "by value": lambda: [Size(2), Way(3)],
+    "of flags": lambda: [Way.IN | Way.OUT, ~Way.IN, *(Way.IN | Way.OUT)],
+    "keys": lambda: [*{each: 1 for each in Size}],
+    "zip": lambda: [pair[0] for pair in zip(Size, "ab", strict=True)],
+    "metaclass, list": lambda: list(Listed),  # type: ignore[call-overload]
+    "metaclass, tuple": lambda: [*tuple(Listed)],  # type: ignore[arg-type]
+    "metaclass, map": lambda: list(map(lambda each: each, Listed)),  # type: ignore[call-overload]  # noqa: C417
+    "metaclass, fromkeys": lambda: [*dict.fromkeys(Listed)],  # type: ignore[call-overload]
+    "metaclass, chain": lambda: [*itertools.chain(Listed)],  # type: ignore[arg-type]
+    "class_getitem": lambda: [Listed[1]],
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_what_a_class_gives_is_the_object_itself(name: str) -> None:
+    """Members of enumerations and objects that a metaclass hands out are no copies, and its code runs once a call."""
+    members = MEMBERS[name]
+    expected, runs = members(), []
+    compiled = torch.compile(lambda x: (members(), x + 1))
+    for _ in range(2):
+        seen.clear()
+        found, _ = compiled(torch.ones(2))
+        runs.append(len(seen))
+        assert [type(each) for each in found] == [type(each) for each in expected]
+        assert all(each is other for each, other in zip(found, expected, strict=True))
+    assert runs == [name.startswith("metaclass")] * 2

@@ -651,9 +651,11 @@ def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dic
             filter,
             deque,
             reversed,
-        ) and tracer.is_user_object(x):
+        ) and tracer.is_iterated_by_user(x):
             x = tracer.unpack(x) if not isinstance(x, dict) else x
             x = list(x) if kind is reversed else x
+        elif isinstance(x, type) and kind.__module__ == "itertools" and tracer.method_of(x, "__iter__") is not None:
+            raise Break(f"itertools.{kind.__name__} goes through the class {x.__name__}")
         elif kind in (int, float) and is_traced_array(x) and len(args) == 1:
             return _native_class(tracer, kind, (x.tensor,), {})
         elif kind in (int, float) and isinstance(x, (HostNumber, Tensor)) and len(args) == 1:
@@ -809,7 +811,7 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
     if (
         name in ("any", "all", "sum", "sorted", "min", "max")
         and args
-        and tracer.is_user_object(args[0])
+        and tracer.is_iterated_by_user(args[0])
         and len(args) == 1
     ):
         args = (tracer.unpack(args[0]), *args[1:])
@@ -844,6 +846,8 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
             return found
     if name == "__get__" and isinstance(owner, types.FunctionType) and args:
         return owner if args[0] is None else types.MethodType(owner, args[0])
+    if name == "fromkeys" and tracer.is_iterated_by_user(args[0]):
+        args = (tracer.unpack(args[0]), *args[1:])
     if isinstance(owner, type) and name in ("fromkeys", "__new__", "maketrans", "fromhex", "from_bytes", "mro"):
         if name == "__new__" and args and isinstance(args[0], type):
             made = function(*args, **kwargs)
@@ -867,7 +871,7 @@ def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, .
     if isinstance(owner, dict) and name in ("update", "__init__", "__ior__", "__or__"):
         given = [as_dict(tracer, x) for x in given]
     if name in ("extend", "update", "__init__", "intersection", "union", "difference", "join"):
-        given = [tracer.unpack(x) if tracer.is_user_object(x) and not isinstance(x, dict) else x for x in given]
+        given = [tracer.unpack(x) if tracer.is_iterated_by_user(x) and not isinstance(x, dict) else x for x in given]
     named = {key: _callback(tracer, x, name) for key, x in kwargs.items()}
     return tracer.native(function, *given, **named)
 

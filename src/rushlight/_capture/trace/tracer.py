@@ -379,9 +379,13 @@ class Tracer(Undocumented, Operations):
             and own_module(kind.__module__) != "rushlight"  # the package's own functions
         )
 
+    def is_iterated_by_user(self, value: Any) -> bool:
+        """Whether native code that goes through this value may run a user's Python code: of its class or metaclass."""
+        return has_users_metaclass(value) if isinstance(value, type) else self.is_user_object(value)
+
     def method_of(self, value: Any, name: str) -> Any:
         """A special method of a user's class that is written in Python, bound; None where there is none."""
-        if not (has_users_metaclass(value) if isinstance(value, type) else self.is_user_object(value)):
+        if not self.is_iterated_by_user(value):
             return None
         found = type_attribute(type(value), name)
         attributes.guard_names(self, type(value))
@@ -598,6 +602,10 @@ class Tracer(Undocumented, Operations):
             if index == "params":
                 return operator.getitem(obj, index)
             raise Break("reads what a scheduler has changed in the same trace")
+        if isinstance(obj, type) and type_attribute(type(obj), "__getitem__") is ABSENT:
+            held = type_attribute(obj, "__class_getitem__")
+            if isinstance(getattr(held, "__func__", held), types.FunctionType):
+                return self.call(self.load_attr(obj, "__class_getitem__"), (index,), {})
         if isinstance(obj, type) and not has_users_metaclass(obj):
             return self.native(operator.getitem, obj, index)
         if type(obj).__module__ == "typing" and isinstance(index, type):  # `List[Tensor]`

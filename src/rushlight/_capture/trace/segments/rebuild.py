@@ -7,6 +7,7 @@ objects that the trace made are made again, each once, so that two names of one 
 
 from __future__ import annotations
 
+import enum
 import gc
 import inspect
 import sys
@@ -239,6 +240,8 @@ class Rebuild:
             return f"{self.value(value.owner)}.__dict__"
         if kind is types.MethodType and isinstance(value.__self__, InstanceDict):
             return f"{self.value(value.__self__)}.{name_in_dict(value.__func__)}"
+        if isinstance(value, enum.Enum) and is_member(value):
+            return self.constant(value)  # which native code of the enumeration gave
         if kind in (list, set, deque):
             return self.mutable(value, kind)
         if kind in (tuple, frozenset):
@@ -609,6 +612,12 @@ class Rebuild:
             items = "".join(f"{self.value(x)}, " for x in copy)
             self.lines.append(f"{owner}.clear()")
             self.lines.append(f"{owner}.{'update' if isinstance(copy, set) else 'extend'}(({items}))")
+
+
+def is_member(value: enum.Enum) -> bool:
+    """Whether an object is the one of its enumeration that has its value, as all are that a program comes by."""
+    kind = type(value)
+    return kind._member_map_.get(value._name_) is value or kind._value2member_map_.get(value._value_) is value
 
 
 def _has_own(obj: Any, name: str) -> bool:
