@@ -172,3 +172,34 @@ def test_operations_are_counted_through_compiled_functions() -> None:
     with FlopCounterMode(display=False) as counted:
         compiled(torch.ones(4, 4))
     assert counted.get_total_flops() == 2 * 4**3
+
+
+WATCHING = {
+    "profiler": torch.profiler.profile,
+    "autograd profiler": torch.autograd.profiler.profile,
+    "flops": lambda: torch.utils.flop_counter.FlopCounterMode(display=False),
+    "modules": torch.utils.module_tracker.ModuleTracker,
+}
+
+
+@pytest.mark.parametrize("name", WATCHING)
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_what_a_compiled_function_watches_with_is_begun_and_ended_once(name: str, backend: str) -> None:
+    """A trace that began to watch would watch itself, and again with each attempt; nobody would end those."""
+
+    def function(x: torch.Tensor) -> tuple[Any, ...]:
+        y = x @ x
+        with WATCHING[name]() as watch:
+            y = y @ x
+            torch._dynamo.graph_break()
+            y = y @ y
+        return watch, y * 2
+
+    compiled = torch.compile(function, backend=backend)
+    for _ in range(2):
+        watch, y = compiled(torch.ones(2, 2))
+        assert not torch.autograd._profiler_enabled() and y.tolist() == [[64, 64], [64, 64]]
+        if name == "flops":
+            assert watch.get_total_flops() == 2 * 2 * 2 * 2 * 2
+        if "profiler" in name:
+            assert len(watch.key_averages())

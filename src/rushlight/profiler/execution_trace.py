@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._interface.dispatch import apart_from_traces
 from rushlight.profiler.events import BACKWARD
 from rushlight.profiler.names import event_name
 from rushlight.profiler.sources import Observer, observe, unobserve
@@ -226,3 +227,12 @@ class ExecutionTraceObserver:
     def get_output_file_path(self) -> str | None:
         """Where it writes; None before a file was named."""
         return self.output_file_path or None
+
+
+apart_from_traces(
+    ExecutionTraceObserver.register_callback,
+    ExecutionTraceObserver.unregister_callback,
+    ExecutionTraceObserver.start,
+    ExecutionTraceObserver.stop,
+    ExecutionTraceObserver.cleanup,
+)

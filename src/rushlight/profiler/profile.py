@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from rushlight._interface.cuda import why_absent
+from rushlight._interface.dispatch import apart_from_traces
 from rushlight.profiler import session
 from rushlight.profiler.events import EventList
 from rushlight.profiler.execution_trace import ExecutionTraceObserver
@@ -429,3 +430,9 @@ class profile(_KinetoProfile):
     def get_trace_id(self) -> str | None:
         """The identifier of the trace that runs or was the last; None before the first."""
         return self.profiler.trace_id if self.profiler is not None else None
+
+
+apart_from_traces(
+    _KinetoProfile.start, _KinetoProfile.stop, _KinetoProfile.prepare_trace, _KinetoProfile.start_trace, _KinetoProfile.stop_trace,
+    _KinetoProfile.toggle_collection_dynamic, profile.__enter__, profile.__exit__, profile.start, profile.stop, profile.step,
+)  # fmt: skip

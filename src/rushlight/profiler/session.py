@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._interface.cuda import why_absent
+from rushlight._interface.dispatch import apart_from_traces
 from rushlight.profiler.chrome import trace_of, write_trace
 from rushlight.profiler.events import EventList
 from rushlight.profiler.recorder import Recorder
@@ -222,3 +223,6 @@ class profile:
 
     def _add_metadata_json(self, key: str, value: str) -> None:
         self.metadata[key] = json.loads(value)
+
+
+apart_from_traces(profile.__enter__, profile.__exit__, profile.toggle_collection_dynamic)

@@ -15,6 +15,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.base import tree_map
+from rushlight._interface.dispatch import apart_from_traces
 from rushlight._interface.operators import trace_operator
 from rushlight.profiler import flops
 from rushlight.profiler.sources import Observer, observe, unobserve
@@ -358,3 +359,6 @@ def _aligned(head: tuple[str, str, str], rows: Sequence[tuple[str, str, str]]) -
     for row in (head, tuple("-" * width for width in widths), *rows):
         lines.append(f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip())
     return "\n".join(lines)
+
+
+apart_from_traces(FlopCounterMode.__enter__, FlopCounterMode.__exit__)

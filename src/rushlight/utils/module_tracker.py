@@ -8,6 +8,7 @@ from typing import Any
 from rushlight import Tensor
 from rushlight._interface.autograd import queue_callback
 from rushlight._interface.base import tree_flatten
+from rushlight._interface.dispatch import apart_from_traces
 from rushlight._interface.tensors import STATE
 from rushlight.nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -108,3 +109,6 @@ class ModuleTracker:
             self._in_backward.clear()
 
         queue_callback(end)
+
+
+apart_from_traces(ModuleTracker.__enter__, ModuleTracker.__exit__)

@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import rushlight
-from rushlight._interface.dispatch import Observer, observe, unobserve
+from rushlight._interface.dispatch import Observer, apart_from_traces, observe, unobserve
 from rushlight.distributed import _ops
 from rushlight.distributed.tensor._api import DTensor
 from rushlight.distributed.tensor.debug._modules import ROOT, Modules
@@ -225,3 +225,6 @@ class CommDebugMode(Observer):
             "operations_backward": backward,
             "operations_checkpointing": again,
         }
+
+
+apart_from_traces(CommDebugMode.__enter__, CommDebugMode.__exit__)
