@@ -406,3 +406,35 @@ def test_functions_of_the_program_that_are_decorated_in_it(decorator: Any, break
 
     x = torch.rand(3, 3)
     assert torch.equal(torch.compile(program, backend=backend)(x), program(x))
+
+
+def test_a_graph_of_a_class_that_never_ends_an_override() -> None:
+    """Writing the graph asks for sizes: that is no call of the program, whose class would hand it back for ever."""
+
+    class Handing(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    made = torch.compile(lambda x: (x + 1).as_subclass(Handing), backend="eager", fullgraph=True)(torch.ones(2))
+    assert type(made) is Handing and made.as_subclass(torch.Tensor).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_compiled_backward_reads_what_was_saved(backend: str) -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            made = x + x
+            ctx.save_for_backward(x, made)
+            return made
+
+        @staticmethod
+        @torch.compile(backend=backend)
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            x, made = ctx.saved_tensors
+            return grad * made + x
+
+    x = torch.arange(3.0).requires_grad_()
+    Doubled.apply(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 3, 6]

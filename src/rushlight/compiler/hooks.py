@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
+from rushlight._C import DisableTorchFunctionSubclass
 from rushlight._interface.base import import_whole, tree_flatten, tree_map
 from rushlight._interface.compiling import HOOKS, look_again
 from rushlight._interface.operators import INSTEAD
@@ -26,7 +27,8 @@ def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list
     """The fx graph of a trace as a module, the tensors it takes, and where they come from."""
     tracer.document.output(outputs)
     document = tracer.document
-    made = import_whole("rushlight.fx._document").graph_module(document.calls, document.numbers, document.required)
+    with DisableTorchFunctionSubclass():  # what is written of a result is no call of the program
+        made = import_whole("rushlight.fx._document").graph_module(document.calls, document.numbers, document.required)
     varying = tracer.outside.varying
     known = [
         (value, varying.places[varying.number_of(value)])

@@ -369,6 +369,11 @@ class DocumentingTracer(Tracer):
             args = (owner, *args)
         elif bound is not None and bound.__func__ is function and args and args[0] is bound.__self__:
             pass
+        elif not getattr(function, "__name__", "_").isidentifier():
+            self.use(
+                result
+            )  # a loop within a property of ours: what it gives is there already, and no node can call it
+            return
         elif not _is_method(function):
             self.note(function, args, kwargs, result)
             return
