@@ -94,7 +94,7 @@ MEMBERS = {
     "by name": lambda: [Size["LARGE"]],
     "by value": lambda: [Size(2), Way(3)],
     "of flags": lambda: [Way.IN | Way.OUT, ~Way.IN, *(Way.IN | Way.OUT)],
-    "keys": lambda: [*{each: 1 for each in Size}],
+    "keys": lambda: [*dict.fromkeys(Size, 1)],
     "zip": lambda: [pair[0] for pair in zip(Size, "ab", strict=True)],
     "metaclass, list": lambda: list(Listed),  # type: ignore[call-overload]
     "metaclass, tuple": lambda: [*tuple(Listed)],  # type: ignore[arg-type]

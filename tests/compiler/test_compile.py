@@ -576,3 +576,9 @@ def test_constant_results_that_are_tensors(backend):
     compiled = torch.compile(lambda x: filled(x.shape[0], 13.0) * x, backend=backend, fullgraph=True)
     for k in (1.0, 2.0):
         assert compiled(torch.full([3], k)).tolist() == [13.0 * k] * 3
+
+
+def test_same_compares_tensors_with_numbers() -> None:
+    same = torch._dynamo.testing.same
+    assert same(torch.tensor([5]), 5) and same([2.5], [torch.tensor(2.5)])
+    assert not same(torch.tensor([5]), 6) and not same(torch.tensor([5]), "5")

@@ -269,3 +269,21 @@ def test_other_choices_of_elements_are_no_nodes() -> None:
     for function in (raising, lambda x: telling(torch, x)):
         with pytest.raises(torch._dynamo.exc.Unsupported, match="asks for the value of a number"):
             torch.compile(function, fullgraph=True, backend="eager")(torch.ones(2))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_views_of_an_argument_whose_sizes_are_elements(backend: str) -> None:
+    """The graph alone knows the sizes: its results are the views, and lead to the argument's gradient."""
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def function(x: Any, sizes: Any) -> Any:
+        first, second = sizes.tolist()
+        return torch.split(x, [first, second])
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for sizes in ([7, 3], [4, 6]):
+            x = torch.arange(10.0).requires_grad_()
+            a, b = function(x, torch.tensor(sizes))
+            assert a.tolist() == list(range(sizes[0]))
+            (a.sum() * 2 + b.sum() * 3).backward()
+            assert x.grad is not None and x.grad.tolist() == [2] * sizes[0] + [3] * sizes[1]

@@ -5,14 +5,14 @@ changed are made anew where they are read, and changes of views become scatters 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import rushlight
 from rushlight import SymFloat, SymInt, Tensor
 from rushlight._functorch.partitioners import is_number
-from rushlight._interface.base import tree_map
+from rushlight._interface.base import tree_flatten, tree_map
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.graph import Namespace
 from rushlight.fx.graph_module import GraphModule
@@ -286,8 +286,9 @@ class _Rewrite:
                 continue
             cell = self.cells[value]
             root = cell.root()
-            if id(root) in roots:
-                aliases[number] = roots[id(root)], cell.steps()
+            steps = cell.steps()
+            if id(root) in roots and not _asks_elements(steps):
+                aliases[number] = roots[id(root)], steps
             results.append(self.read(cell))
         changed = [p for p in self.inputs if self.memories[p].version]
         looks = {
@@ -312,6 +313,11 @@ class _Rewrite:
             each.meta["val"] = cell.value.meta["val"]
             if True in cell.written:
                 each.meta[BACKWARD] = True
+
+
+def _asks_elements(steps: Sequence[ViewStep]) -> bool:
+    """Whether views have sizes that the graph reads of a tensor: nobody else knows them, and can make the views anew."""
+    return any(isinstance(x, Node) for x in tree_flatten([(step.args, step.kwargs) for step in steps])[0])
 
 
 def _same_kind(value: Any, other: Node) -> bool:

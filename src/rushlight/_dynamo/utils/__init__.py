@@ -31,10 +31,15 @@ def same(ref: Any, res: Any, fp64_ref: Any = None, tol: float = 1e-4, equal_nan:
     if shape != other:
         return False
     for one, two in zip(left, right, strict=True):
+        if isinstance(one, rushlight.Tensor) and isinstance(two, (bool, int, float)):
+            one, two = two, one
         if isinstance(one, rushlight.Tensor):
             if not isinstance(two, rushlight.Tensor) or one.dtype != two.dtype or one.shape != two.shape:
                 return False
             if not rushlight.allclose(one, two, atol=tol, rtol=tol, equal_nan=equal_nan):
+                return False
+        elif isinstance(two, rushlight.Tensor) and isinstance(one, (bool, int, float)):
+            if not same(rushlight.tensor(one, dtype=two.dtype).expand(two.shape), two, tol=tol, equal_nan=equal_nan):
                 return False
         elif one != two:
             return False
