@@ -353,3 +353,28 @@ def test_storages_of_shared_files_know_their_names(tmp_path: Path) -> None:
         kept = rushlight.UntypedStorage.from_file(path, shared, 32)
         assert {x[1:].untyped_storage().filename, kept.filename} == {path if shared else None}
     assert rushlight.ones(2).untyped_storage().filename is None
+
+
+def test_fake_tensors_are_written_as_tensors_of_their_devices() -> None:
+    with rushlight._subclasses.FakeTensorMode():
+        whole = rushlight.ones(3, 4)
+        tied = rushlight.nn.Linear(4, 4, bias=False)
+        fake = {
+            "whole": whole, "row": whole[1:], "turned": whole.t(), "weight": tied.weight, "state": tied.state_dict(),
+            "half": rushlight.ones(2, dtype=rushlight.bfloat16),
+        }  # fmt: skip
+    out = io.BytesIO()
+    with rushlight.serialization.skip_data(materialize_fake_tensors=True):
+        rushlight.save(fake, out)
+    out.seek(0)
+    found = rushlight.load(out)
+    for name in ("whole", "row", "turned", "half"):
+        one, two = found[name], fake[name]
+        assert type(one) is rushlight.Tensor and one.dtype is two.dtype and one.stride() == two.stride()
+        assert one.shape == two.shape and one.storage_offset() == two.storage_offset()
+    assert type(found["weight"]) is rushlight.nn.Parameter and found["weight"].requires_grad
+    with rushlight.no_grad():
+        found["whole"].zero_()[2, 3] = 5
+        found["weight"].fill_(2)
+    assert found["row"][1].tolist() == [0, 0, 0, 5] and found["turned"][3, 2] == 5
+    assert found["state"]["weight"].eq(2).all()

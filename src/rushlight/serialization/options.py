@@ -82,6 +82,7 @@ class _State(threading.local):
     """Options for the calls of one thread."""
 
     skip_data = False
+    materialize_fake_tensors = False
 
 
 STATE = _State()
@@ -89,7 +90,7 @@ STATE = _State()
 
 class skip_data:
     """Leave the bytes of storages out, in a `with` block: `save` leaves room for them, `load` makes storages and fills
-    none.
+    none.  With `materialize_fake_tensors` fake tensors are written as tensors on the devices where they would be.
 
     >>> import io
     >>> import rushlight as torch
@@ -103,10 +104,11 @@ class skip_data:
 
     def __init__(self, materialize_fake_tensors: bool = False) -> None:
         self.materialize_fake_tensors = materialize_fake_tensors
-        self._before = False
+        self._before = False, False
 
     def __enter__(self) -> None:
-        self._before, STATE.skip_data = STATE.skip_data, True
+        self._before = STATE.skip_data, STATE.materialize_fake_tensors
+        STATE.skip_data, STATE.materialize_fake_tensors = True, self.materialize_fake_tensors
 
     def __exit__(self, *exc: Any) -> None:
-        STATE.skip_data = self._before
+        STATE.skip_data, STATE.materialize_fake_tensors = self._before

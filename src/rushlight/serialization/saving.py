@@ -124,6 +124,8 @@ class _OurObjects:
         self.storages: dict[str, UntypedStorage] = {}
         self._keys: dict[tuple[int, int], str] = {}
         self._dtypes: dict[int, Any] = {}
+        self._fakes: dict[int, tuple[Any, UntypedStorage]] = {}  # fake tensors that are no views, and their storages
+        self._places: dict[int, str] = {}  # where those storages would be
 
     def dump(self, obj: Any) -> None:
         """Write the pickle of an object."""
@@ -141,7 +143,8 @@ class _OurObjects:
         dtype = obj.dtype if isinstance(obj, TypedStorage) else rushlight.uint8
         kind = self.kinds[obj.pickle_storage_type()] if isinstance(obj, TypedStorage) else UntypedStorage
         key = self.key_of(untyped, dtype)
-        return ("storage", kind, key, location_tag(untyped), untyped.nbytes() // dtype.itemsize)
+        place = self._places.get(memory.identity(untyped)) or location_tag(untyped)
+        return ("storage", kind, key, place, untyped.nbytes() // dtype.itemsize)
 
     def key_of(self, storage: UntypedStorage, dtype: Any) -> str:
         """The key of a storage's record."""
@@ -157,6 +160,8 @@ class _OurObjects:
     def reducer_override(self, obj: Any) -> Any:
         """How our own objects are written; everything else is pickled as usual."""
         if isinstance(obj, rushlight.Tensor):
+            if STATE.materialize_fake_tensors and isinstance(obj, rushlight._subclasses.FakeTensor):
+                return self._reduction_of_fake(obj)
             return reduction_of(obj)
         if isinstance(obj, rushlight.Size):
             return rushlight.Size, (tuple(obj),)
@@ -166,6 +171,21 @@ class _OurObjects:
             return rebuild.get_layout, (repr(obj),)
         inherited = getattr(super(), "reducer_override", None)
         return NotImplemented if inherited is None else inherited(obj)
+
+    def _reduction_of_fake(self, fake: Any) -> Any:
+        """How a fake tensor is written as one on its device, with the storage that the first of its views has on the
+        device "meta".
+        """
+        if getattr(fake, "_is_param", False):
+            return rebuild.rebuild_parameter, (fake.detach(), fake.requires_grad, OrderedDict())
+        if fake.device.type == "meta":
+            return reduction_of(fake.meta)
+        root = fake
+        while root._base is not None:
+            root = root._base
+        _, storage = self._fakes.setdefault(id(root), (root, memory.storage_of(root.meta)))
+        self._places[memory.identity(storage)] = "cpu" if fake.device.type == "cpu" else str(fake.device)
+        return _strided_reduction(fake, storage)
 
 
 # The Python pickler, because the one in C insists on importing every name that it writes.
@@ -281,7 +301,12 @@ def _tensor_reduction(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
         return rebuild.rebuild_wrapper_subclass, (type(tensor), dtype, size, stride, *place)
     if tensor.is_meta:
         return rebuild.rebuild_meta_tensor_no_storage, (dtype, size, stride, tensor.requires_grad)
-    storage = memory.storage_of(tensor)
+    return _strided_reduction(tensor, memory.storage_of(tensor))
+
+
+def _strided_reduction(tensor: Any, storage: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function that makes the tensor again of a storage, and its arguments."""
+    dtype, size, stride = tensor.dtype, tuple(tensor.size()), tuple(tensor.stride())
     rest: tuple[Any, ...] = (int(tensor.storage_offset()), size, stride, tensor.requires_grad, OrderedDict())
     metadata = ({"conj": True},) if tensor.is_conj() else ({"neg": True},) if tensor.is_neg() else ()
     if not memory.has_storage_type(dtype):
