@@ -384,3 +384,37 @@ def test_interrupts_that_a_program_raises_are_its_own() -> None:
     assert torch.equal(torch.compile(caught, fullgraph=True)(x), x + 1)
     with pytest.raises(KeyboardInterrupt, match="2"):
         torch.compile(leaves)(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_class_of_a_function_is_not_kept(backend: str) -> None:
+    """What the compiler knows of a class holds neither it nor what its methods close over."""
+
+    def run() -> Any:
+        layer = torch.nn.Linear(2, 2)
+
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.slotted = Slotted()
+
+            def forward(self, x: Any) -> Any:
+                return layer(x) * self.slotted.factor
+
+        class Slotted:
+            __slots__ = ("factor",)
+
+            def __init__(self) -> None:
+                self.factor = 2.0
+
+            def __eq__(self, other: object) -> bool:
+                return self is other
+
+            __hash__ = object.__hash__
+
+        torch.compile(Net(), backend=backend)(torch.ones(1, 2))
+        return weakref.ref(layer)
+
+    held = run()
+    gc.collect()
+    assert held() is None

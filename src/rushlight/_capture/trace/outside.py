@@ -14,7 +14,6 @@ that the trace works on:
 from __future__ import annotations
 
 import enum
-import functools
 import operator
 import sys
 import types
@@ -23,6 +22,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, cast
 
+from rushlight._base.by_class import by_class
 from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
@@ -89,7 +89,7 @@ def _is_plain_value(value: Any) -> bool:
     return isinstance(value, _PLAIN) and not _has_attributes(cast("Any", type(value)))
 
 
-@functools.cache
+@by_class
 def _has_attributes(kind: type) -> bool:
     """Whether a class is a user's own of numbers or texts, whose objects have attributes that change."""
     return issubclass(kind, _PLAIN) and in_python(kind) and is_foreign_class(kind) and not issubclass(kind, enum.Enum)
@@ -115,7 +115,7 @@ def is_getter(value: Any) -> bool:
     return kind is type(value) and all(is_plain(x) for x in args)
 
 
-@functools.cache
+@by_class
 def is_native_kind(kind: type) -> bool:
     """Whether objects of a class hold what only native code can read: an array, a file, a lock."""
     for each in kind.__mro__:

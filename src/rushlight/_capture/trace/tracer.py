@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rushlight._base.by_class import by_class
 from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.operations import in_python
@@ -997,7 +998,7 @@ def _is_raised(frame: Any) -> bool:
 _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that run between segments
 
 
-@functools.cache
+@by_class
 def has_methods(kind: type, printing: bool) -> bool:
     """Whether a class compares or hashes its objects, or with `printing` adds or prints them, by code in Python."""
     names: tuple[str, ...] = ("__eq__", "__hash__", "__lt__", "__gt__")

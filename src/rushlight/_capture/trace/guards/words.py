@@ -19,11 +19,12 @@ import types
 from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from rushlight._base.by_class import by_class
 from rushlight._capture.trace.guards.sources import Source
 from rushlight._capture.trace.outside import autograd_facts
 from rushlight._engine.core.state import STATE
@@ -752,7 +753,7 @@ def _call_of(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-@cache
+@by_class
 def _slot_offset(kind: type, name: str) -> int:
     found = member_offset(kind, kind.__dict__[name])
     assert found is not None
