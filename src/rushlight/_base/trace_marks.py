@@ -11,6 +11,7 @@ __all__ = [
     "ADDRESS",
     "ADDS_HOOK",
     "CHANGES",
+    "WATCHES",
     "breaks_trace",
     "changes_later_calls",
     "reason_to_break",
@@ -22,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CHANGES = "changes what later calls do"
 ADDS_HOOK = "adds a hook that later calls run"
+WATCHES = "begins or ends to watch what runs"  # a trace would be watched, and once more for each attempt
 ADDRESS = "asks where a tensor lies in memory"
 
 

@@ -8,14 +8,7 @@ from rushlight._engine.core.state import TRANSFORMS
 from rushlight._engine.core.tensor import dispatch_classes as DISPATCH_CLASSES
 from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
 from rushlight._engine.dispatch.override import disabled_torch_function, dispatch, has_override, plain_attribute
-from rushlight._engine.dispatch.watch import (
-    Observer,
-    apart_from_traces,
-    observe,
-    observed_call,
-    on_observers,
-    unobserve,
-)
+from rushlight._engine.dispatch.watch import Observer, observe, observed_call, on_observers, unobserve
 from rushlight._engine.kinds.kinds import call_name, cast_first
 
 __all__ = [
@@ -31,7 +24,6 @@ __all__ = [
     "Observer",
     "observe",
     "unobserve",
-    "apart_from_traces",  # methods that begin or end to watch: a trace of a compiled program ends before them
     "observed_call",  # run a call of which observers are told
     "on_observers",  # a function that is called when the first observer comes and the last one goes
     "HOOKS",  # what the engine is given from elsewhere, `override` among it

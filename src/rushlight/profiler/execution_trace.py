@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._interface.dispatch import apart_from_traces
+from rushlight._interface.base import trace_marks
 from rushlight.profiler.events import BACKWARD
 from rushlight.profiler.names import event_name
 from rushlight.profiler.sources import Observer, observe, unobserve
@@ -162,6 +162,7 @@ class ExecutionTraceObserver:
         if val:
             self.get_resources_dir(can_create=True)
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def register_callback(self, output_file_path: str) -> ExecutionTraceObserver:
         """Say where to write (compressed if the name ends in `.gz`)."""
         if not self._registered:
@@ -186,6 +187,7 @@ class ExecutionTraceObserver:
             os.mkdir(path)
         return path
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def unregister_callback(self) -> None:
         """Stop, and write the file."""
         if not self._registered:
@@ -208,18 +210,21 @@ class ExecutionTraceObserver:
         """Whether calls are kept now."""
         return self._running
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def start(self) -> None:
         """Keep the calls of this thread from now on."""
         if self._registered and not self._running:
             self._running = True
             observe(self._calls)
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def stop(self) -> None:
         """Keep no more."""
         if self._running:
             self._running = False
             unobserve(self._calls)
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def cleanup(self) -> None:
         """The same as `unregister_callback`."""
         self.unregister_callback()
@@ -227,12 +232,3 @@ class ExecutionTraceObserver:
     def get_output_file_path(self) -> str | None:
         """Where it writes; None before a file was named."""
         return self.output_file_path or None
-
-
-apart_from_traces(
-    ExecutionTraceObserver.register_callback,
-    ExecutionTraceObserver.unregister_callback,
-    ExecutionTraceObserver.start,
-    ExecutionTraceObserver.stop,
-    ExecutionTraceObserver.cleanup,
-)

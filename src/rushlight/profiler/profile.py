@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.cuda import why_absent
-from rushlight._interface.dispatch import apart_from_traces
 from rushlight.profiler import session
 from rushlight.profiler.events import EventList
 from rushlight.profiler.execution_trace import ExecutionTraceObserver
@@ -187,15 +187,18 @@ class _KinetoProfile:
         self.preset_metadata: dict[str, str] = {}
         self._warming: Any = None
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def start(self) -> None:
         """Prepare and start a trace."""
         self.prepare_trace()
         self.start_trace()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def stop(self) -> None:
         """Stop the trace."""
         self.stop_trace()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def prepare_trace(self) -> None:
         """Begin to observe without keeping anything."""
         if self.profiler is not None and not self.acc_events:
@@ -218,6 +221,7 @@ class _KinetoProfile:
         self._warming = self.profiler._record()
         self._warming.start()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def start_trace(self) -> None:
         """Keep what happens from now on."""
         if self.execution_trace_observer:
@@ -228,6 +232,7 @@ class _KinetoProfile:
         for key, value in self.preset_metadata.items():
             profiler._add_metadata_json(key, value)
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def stop_trace(self) -> None:
         """End the trace."""
         if self.execution_trace_observer:
@@ -255,6 +260,7 @@ class _KinetoProfile:
         """Write `outer;inner N` lines, from which flame graphs are drawn; needs `with_stack=True`."""
         self._made("exporting stacks").export_stacks(path, metric)
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
         """Stop recording for a part of the program, and go on later."""
         if self.profiler is not None:
@@ -363,25 +369,30 @@ class profile(_KinetoProfile):
             )
         return action
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __enter__(self) -> profile:
         self.start()
         return self
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         self.stop()
         if self.execution_trace_observer:
             self.execution_trace_observer.cleanup()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def start(self) -> None:
         """Begin with the first step."""
         self._go(ProfilerAction.NONE, self.current_action)
         self._begin_step()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def stop(self) -> None:
         """End; what was recorded is handed to `on_trace_ready`."""
         self._end_step()
         self._go(self.current_action, None)
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def step(self) -> None:
         """The next step begins."""
         self._end_step()
@@ -430,9 +441,3 @@ class profile(_KinetoProfile):
     def get_trace_id(self) -> str | None:
         """The identifier of the trace that runs or was the last; None before the first."""
         return self.profiler.trace_id if self.profiler is not None else None
-
-
-apart_from_traces(
-    _KinetoProfile.start, _KinetoProfile.stop, _KinetoProfile.prepare_trace, _KinetoProfile.start_trace, _KinetoProfile.stop_trace,
-    _KinetoProfile.toggle_collection_dynamic, profile.__enter__, profile.__exit__, profile.start, profile.stop, profile.step,
-)  # fmt: skip

@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.cuda import why_absent
-from rushlight._interface.dispatch import apart_from_traces
 from rushlight.profiler.chrome import trace_of, write_trace
 from rushlight.profiler.events import EventList
 from rushlight.profiler.recorder import Recorder
@@ -112,6 +112,7 @@ class profile:
             self.use_cpu, self.activity_filters.get(str(self.use_device)),
         )  # fmt: skip
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __enter__(self) -> profile | None:
         if not self.enabled:
             return None
@@ -127,10 +128,12 @@ class profile:
         self._recorder = self._record()
         self._recorder.start()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         if self.enabled and self._recorder is not None:
             self._recorder.stop()
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def toggle_collection_dynamic(self, enabled: bool, activities: Any) -> None:
         """Stop recording for a part of the program, and go on later."""
         recorder, kinds = self._require(), {a.name.lower() for a in activities}
@@ -223,6 +226,3 @@ class profile:
 
     def _add_metadata_json(self, key: str, value: str) -> None:
         self.metadata[key] = json.loads(value)
-
-
-apart_from_traces(profile.__enter__, profile.__exit__, profile.toggle_collection_dynamic)

@@ -14,8 +14,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.base import tree_map
-from rushlight._interface.dispatch import apart_from_traces
+from rushlight._interface.base import trace_marks, tree_map
 from rushlight._interface.operators import trace_operator
 from rushlight.profiler import flops
 from rushlight.profiler.sources import Observer, observe, unobserve
@@ -294,6 +293,7 @@ class FlopCounterMode:
         self.mod_tracker = ModuleTracker()
         self._observer: _Counts | None = None
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __enter__(self) -> FlopCounterMode:
         self.flop_counts.clear()
         self.mod_tracker.__enter__()
@@ -301,6 +301,7 @@ class FlopCounterMode:
         observe(self._observer)
         return self
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __exit__(self, *args: Any) -> None:
         if self._observer is None:
             raise AssertionError("FlopCounterMode was left before it was entered")
@@ -359,6 +360,3 @@ def _aligned(head: tuple[str, str, str], rows: Sequence[tuple[str, str, str]]) -
     for row in (head, tuple("-" * width for width in widths), *rows):
         lines.append(f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip())
     return "\n".join(lines)
-
-
-apart_from_traces(FlopCounterMode.__enter__, FlopCounterMode.__exit__)

@@ -7,8 +7,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight._interface.autograd import queue_callback
-from rushlight._interface.base import tree_flatten
-from rushlight._interface.dispatch import apart_from_traces
+from rushlight._interface.base import trace_marks, tree_flatten
 from rushlight._interface.tensors import STATE
 from rushlight.nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 
@@ -45,6 +44,7 @@ class ModuleTracker:
         """Whether backward is running."""
         return STATE.task is not None
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __enter__(self) -> ModuleTracker:
         self._hooks = [
             register_module_forward_pre_hook(self._begins),
@@ -52,6 +52,7 @@ class ModuleTracker:
         ]
         return self
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __exit__(self, *args: Any) -> None:
         for hook in (*self._hooks, *self._pending):
             hook.remove()
@@ -109,6 +110,3 @@ class ModuleTracker:
             self._in_backward.clear()
 
         queue_callback(end)
-
-
-apart_from_traces(ModuleTracker.__enter__, ModuleTracker.__exit__)

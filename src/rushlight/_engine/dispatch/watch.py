@@ -23,7 +23,6 @@ __all__ = [
     "Recorder",
     "Run",
     "Watched",
-    "apart_from_traces",
     "observe",
     "observed",
     "observed_call",
@@ -118,14 +117,6 @@ def observe(observer: Observer) -> None:
     _count += 1
     if _count == 1:
         switch_sources(True)
-
-
-def apart_from_traces(*methods: Callable[..., Any]) -> None:
-    """Let a trace of a compiled program end before each call of methods that begin or end to watch what runs: while it
-    traces they would see the trace, and once more for each attempt.
-    """
-    for method in methods:
-        method._runs_apart = "begins or ends to watch what runs"  # type: ignore[attr-defined]
 
 
 def unobserve(observer: Observer) -> None:

@@ -10,7 +10,8 @@ from time import perf_counter_ns
 from typing import Any
 
 import rushlight
-from rushlight._interface.dispatch import Observer, apart_from_traces, observe, unobserve
+from rushlight._interface.base import trace_marks
+from rushlight._interface.dispatch import Observer, observe, unobserve
 from rushlight.distributed import _ops
 from rushlight.distributed.tensor._api import DTensor
 from rushlight.distributed.tensor.debug._modules import ROOT, Modules
@@ -51,6 +52,7 @@ class CommDebugMode(Observer):
         self.modules = Modules()
         self._inside = 0  # functional collectives that run now
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __enter__(self) -> CommDebugMode:
         self.comm_counts.clear()
         self.comm_module_counts.clear()
@@ -61,6 +63,7 @@ class CommDebugMode(Observer):
         observe(self)
         return self
 
+    @trace_marks.breaks_trace(trace_marks.WATCHES)
     def __exit__(self, *args: Any) -> None:
         unobserve(self)
         self.modules.__exit__(*args)
@@ -225,6 +228,3 @@ class CommDebugMode(Observer):
             "operations_backward": backward,
             "operations_checkpointing": again,
         }
-
-
-apart_from_traces(CommDebugMode.__enter__, CommDebugMode.__exit__)
