@@ -20,6 +20,7 @@ import rushlight as torch
 import rushlight._dynamo as dynamo
 from rushlight._dynamo.testing import CompileCounter, CompileCounterWithBackend, EagerAndRecordGraphs
 from rushlight._dynamo.utils import counters
+from rushlight.compiler.stances import current_stance
 
 X = torch.arange(3.0)
 
@@ -582,3 +583,43 @@ def test_same_compares_tensors_with_numbers() -> None:
     same = torch._dynamo.testing.same
     assert same(torch.tensor([5]), 5) and same([2.5], [torch.tensor(2.5)])
     assert not same(torch.tensor([5]), 6) and not same(torch.tensor([5]), "5")
+
+
+@pytest.mark.parametrize("form", ["call", "context", "decorator"])
+def test_a_stance_that_a_compiled_function_sets_holds_at_each_call(form: str) -> None:
+    """It is set when the program runs, and not when it is traced; what a context set is taken back."""
+    seen: list[str] = []
+
+    def note() -> None:
+        seen.append(current_stance().stance)
+
+    decorated = torch.compiler.set_stance("force_eager")(note)
+
+    @torch.compile(backend="eager")
+    def function(x: Any) -> Any:
+        if form == "decorator":
+            decorated()
+        elif form == "context":
+            with torch.compiler.set_stance("force_eager"):
+                note()
+        else:
+            torch.compiler.set_stance("force_eager")
+            note()
+        note()
+        return x + 1
+
+    for _ in range(3):
+        seen.clear()
+        torch.compiler.set_stance("default")
+        assert function(torch.ones(1)).item() == 2
+        assert seen == ["force_eager", "force_eager" if form == "call" else "default"]
+    torch.compiler.set_stance("default")
+
+
+def test_a_compiled_function_may_reset_the_compiler() -> None:
+    @torch.compile(backend="eager")
+    def function(x: Any) -> Any:
+        torch._dynamo.reset()
+        return x + 1
+
+    assert [function(torch.ones(1)).item() for _ in range(2)] == [2, 2]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._interface.base import absent_function
+from rushlight._interface.base import absent_function, trace_marks
 from rushlight._interface.compiling import reset as _reset
 from rushlight.compiler import config
 from rushlight.compiler.artifacts import CacheInfo, load_cache_artifacts, save_cache_artifacts
@@ -79,6 +79,7 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
     return False
 
 
+@trace_marks.changes_later_calls
 def reset() -> None:
     """Forget everything that was compiled, and all counters."""
     _reset()

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.compiling import look_again, reset, show_segments
 
 __all__ = ["Stance", "current_stance", "set_stance"]
@@ -35,6 +36,7 @@ class Stance(NamedTuple):
 _current = [Stance()]
 
 
+@trace_marks.changes_later_calls
 def _set(stance: Stance) -> None:
     """Change the stance; where everything runs eagerly, compiled functions do not find their programs."""
     before, _current[0] = _current[0], stance
@@ -64,6 +66,7 @@ class set_stance:
     compiled again.
     """
 
+    @trace_marks.changes_later_calls
     def __init__(
         self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
     ) -> None:
@@ -76,12 +79,15 @@ class set_stance:
         self.stance, self.before = new, _current[0]
         _set(new)
 
+    @trace_marks.changes_later_calls
     def __enter__(self) -> None:
         _set(self.stance)
 
+    @trace_marks.changes_later_calls
     def __exit__(self, *_: object) -> None:
         _set(self.before)
 
+    @trace_marks.changes_later_calls
     def __call__(self, function: _Function) -> _Function:
         _set(self.before)
 

@@ -327,8 +327,8 @@ class CompiledFunction:
             return None
         if position is self.entry:
             with _LOCK:
-                assert self.shelf is not None
-                self.shelf.put(made)
+                if self.shelf is not None:  # the program may have reset the compiler
+                    self.shelf.put(made)
         return (found,)
 
     def _slowly(self, position: Position, state: Sequence[Any], asked: Asked) -> Any:
