@@ -307,6 +307,21 @@ def test_recompilations_are_counted_and_limited() -> None:
     assert counter.frame_count == 3
 
 
+@pytest.mark.parametrize("asked", ["fullgraph", "fail_on_recompile_limit_hit"])
+def test_the_limit_is_an_error_where_one_graph_is_asked_for(asked: str) -> None:
+    def f(x: Any, text: str) -> Any:
+        return x + len(text)
+
+    whole = asked == "fullgraph"
+    compiled = torch.compile(f, fullgraph=whole)
+    with dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=not whole):
+        for text in ("a", "b"):
+            compiled(X, text)
+        with pytest.raises(dynamo.exc.FailOnRecompileLimitHit, match=asked):
+            compiled(X, "c")
+        assert compiled(X, "a").tolist() == [1, 2, 3]  # what was compiled before goes on
+
+
 # ***** backends *****
 
 

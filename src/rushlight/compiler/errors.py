@@ -65,7 +65,7 @@ class UncapturedHigherOrderOpError(TorchDynamoException):
 
 
 class FailOnRecompileLimitHit(Exception):
-    """A function has as many programs as it may have, and `fail_on_recompile_limit_hit` is set."""
+    """A function has as many programs as it may have; `fullgraph=True` or `fail_on_recompile_limit_hit` was asked for."""
 
 
 class UserErrorType(enum.Enum):

@@ -164,11 +164,23 @@ def _dynamic(asked: bool | None) -> bool | None:
     return None if page.get("automatic_dynamic_shapes") else False
 
 
+def _limited(compiled: Any, whole: bool, why: str) -> None:
+    """FailOnRecompileLimitHit where a function that has as many programs as it may have must not run as it is: one graph
+    is asked for (`whole`), or the settings say so.
+    """
+    if whole or settings("torch._dynamo.config").get("fail_on_recompile_limit_hit"):
+        asking = "fullgraph=True" if whole else "fail_on_recompile_limit_hit"
+        raise FailOnRecompileLimitHit(
+            f"{_place(compiled)} was compiled {compiled.settings.recompile_limit} times, the limit, and {asking} forbids to run it as it is; "
+            f"the last time because this did not hold: {why}"
+        )
+
+
 def register(*compiling: Callable[[], bool]) -> None:
     """Tell the tracer; `compiling` are functions that are true while code is being compiled."""
     HOOKS.document = _document
     HOOKS.opaque, HOOKS.fake, HOOKS.sized_by_elements = _opaque, _fake, _sized_by_elements
-    HOOKS.allowed, HOOKS.settled = _allowed, _settled
+    HOOKS.allowed, HOOKS.settled, HOOKS.limited = _allowed, _settled, _limited
     settings("torch._dynamo.config").told["error_on_recompile"] = lambda value: look_again()
     HOOKS.strict = strict
     HOOKS.dynamic = _dynamic

@@ -75,7 +75,8 @@ class Hooks:
     numbers in it (`item`), `captures_sizes()` whether operators whose results have sizes that only elements tell may
     run between two programs.
 
-    `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `settled()` says
+    `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `limited(compiled,
+    whole, why)` is told where that was as often as it may be, and raises where it must not run as it is.  `settled()` says
     whether nobody asks to be told where a function would be traced again.  `strict()` says,
     if not None, whether breaks are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the
     compiler; others only end it.  `settings_text()` tells the settings that traces depend on.
@@ -84,6 +85,7 @@ class Hooks:
     def __init__(self) -> None:
         self.document: Callable[..., Any] | None = None
         self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
+        self.limited: Callable[[Any, bool, str], None] = lambda compiled, whole, why: None
         self.settled: Callable[[], bool] = lambda: True
         self.dynamic: Callable[[bool | None], bool | None] = lambda asked: asked
         self.public: Any = None

@@ -426,6 +426,9 @@ class CompiledFunction:
             return True
         if position.traced < self.settings.recompile_limit:
             return True
+        # Sizes that stay no symbols are a limit of this compiler's: it is none of the program's that asks for one graph.
+        whole = self.settings.fullgraph and position is self.entry and not tells_of_sizes(reason)
+        HOOKS.limited(self, whole, reason)
         self._once("limit", f"{self._name()} was compiled {self.settings.recompile_limit} times and runs as it is from now on where none of them fits; "
                    f"the last time because this did not hold: {reason}")  # fmt: skip
         return False
