@@ -117,3 +117,16 @@ def test_a_compiled_module_dies_without_the_collector():
         assert there() is None
     finally:
         gc.enable()
+
+
+def test_a_compiled_module_is_followed_by_other_traces():
+    module = Twice()
+    compiled, x = torch.compile(module), torch.ones(2)
+    for _ in range(CALLS):  # its looks are native by now
+        compiled(x)
+    around = torch.compile(lambda x: compiled(x) + 1, fullgraph=True)
+    assert torch.equal(around(x), 2 * x + 1)
+    handle = module.register_forward_hook(lambda *_: x * 5)
+    assert torch.equal(around(x), x * 6)
+    handle.remove()
+    assert torch.equal(around(x), 2 * x + 1)

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from rushlight._interface.base import shorten, warn_user
-from rushlight._interface.compiling import Looks
+from rushlight._interface.compiling import HOOKS, Looks
 from rushlight.nn.modules.hooks import (
     global_backward_hooks,
     global_backward_pre_hooks,
@@ -49,6 +49,10 @@ class _Entry:
             names = _names_in_forward(self.own_forward) if self._users else {}
             self._hooked.append(self._context(_whole(self.module), names))
         return self._hooked[0]
+
+    def followed(self) -> Callable[..., Any]:
+        """The whole call as a trace follows it, which compiles nothing."""
+        return _whole(self.module)
 
     def looks(self, forward: Callable[..., Any]) -> Looks:
         """Whether a call of the module that has the compiled `forward` is one of `plain`, for the dict of that module."""
@@ -226,3 +230,8 @@ class OptimizedModule(Module):
     def __dir__(self) -> list[str]:
         theirs = list(self._orig_mod.__dir__())
         return theirs + [name for name in super().__dir__() if name not in theirs]
+
+
+# A trace follows neither native looks nor what compiles: it guards what the call with hooks reads.
+HOOKS.replaced[id(OptimizedModule.__call__)] = (OptimizedModule.__call__, OptimizedModule._called)
+HOOKS.replaced[id(_Entry.hooked)] = (_Entry.hooked, _Entry.followed)
