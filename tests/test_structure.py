@@ -103,6 +103,8 @@ def imports(path: Path) -> list[tuple[str, int, bool, bool]]:
 
     def visit(node: ast.AST, top: bool, typing_only: bool) -> None:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):  # holds no statements
+                continue
             if isinstance(child, ast.Import):
                 found.extend((a.name, child.lineno, top, typing_only) for a in child.names)
             elif isinstance(child, ast.ImportFrom):
@@ -113,7 +115,7 @@ def imports(path: Path) -> list[tuple[str, int, bool, bool]]:
                 for alias in child.names:
                     whole = f"{base}.{alias.name}"
                     found.append((whole if whole in MODULES else base, child.lineno, top, typing_only))
-            inner = top and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            inner = top and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             checking = isinstance(child, ast.If) and ast.unparse(child.test) in (
                 "TYPE_CHECKING",
                 "typing.TYPE_CHECKING",
@@ -129,6 +131,8 @@ IMPORTERS = ("import_module", "__import__", "LazyModule")
 
 def imported_texts(path: Path, *more: str) -> list[tuple[ast.expr, int]]:
     """What is given to `import_module`, `__import__` or a lazy module."""
+    if not any(name in source(path) for name in (*IMPORTERS, *more)):
+        return []
     calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     return [
         (c.args[0], c.lineno) for c in calls if c.args and ast.unparse(c.func).split(".")[-1] in (*IMPORTERS, *more)
