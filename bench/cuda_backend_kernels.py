@@ -150,13 +150,13 @@ def _stretches(small: bool, way: str, step: int) -> Case:
 
 
 @flagship
-def product_in_stretches_by_mma(small: bool = True) -> Case:
+def stretched_product(small: bool = True) -> Case:
     """Whole tiles, and parts of tiles."""
     return _stretches(small, "mma", 0)
 
 
 @flagship
-def product_in_stretches_by_wgmma(small: bool = True) -> Case:
+def wgmma_product_in_stretches(small: bool = True) -> Case:
     """The same by warpgroups."""
     return _stretches(small, "wgmma", 0)
 

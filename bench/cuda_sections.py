@@ -318,10 +318,17 @@ def beside(setting: Setting) -> Iterator[Item]:
             yield (f"rows {label}", name, lambda build=build, module=module: _timed_row(build, module, setting.dry))
 
 
-def products(setting: Setting) -> Iterator[Item]:
-    """Products by the one who is asked for in this process's environment: `RUSHLIGHT_CUDA_GEMM`, `RUSHLIGHT_CUDA_PRODUCTS`."""
+def way_of_products() -> str:
+    """Who is asked for in this process's environment; rows of one way are run once."""
     way = os.environ.get("RUSHLIGHT_CUDA_GEMM", "auto")
-    way = os.environ.get("RUSHLIGHT_CUDA_PRODUCTS", "mma") if way == "ours" else way
+    if way != "ours":
+        return way
+    return " ".join(os.environ.get(f"RUSHLIGHT_CUDA_{x}", "") for x in ("PRODUCTS", "SCHEDULE")).strip()
+
+
+def products(setting: Setting) -> Iterator[Item]:
+    """Products by the one who is asked for: `RUSHLIGHT_CUDA_GEMM`, `RUSHLIGHT_CUDA_PRODUCTS`, `RUSHLIGHT_CUDA_SCHEDULE`."""
+    way = way_of_products()
     if way == "library":
         from rushlight._backends.cuda.libraries.cublaslt import find_library
 

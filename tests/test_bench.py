@@ -167,3 +167,17 @@ def test_a_section_whose_process_never_starts_ends(tmp_path: Path, monkeypatch: 
 def test_the_run_on_a_card_has_rows_for_each_section() -> None:
     sections = imported("cuda_sections").SECTIONS
     assert {section.rows for section in imported("cuda").PLAN} == set(sections)
+
+
+def test_sections_of_products_have_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one title and name are run once, whatever the settings of the second section are."""
+    cuda, cuda_sections = imported("cuda"), imported("cuda_sections")
+
+    ways = []
+    for section in cuda.PLAN:
+        if section.title.startswith("products"):
+            with monkeypatch.context() as context:
+                for name, value in section.settings:
+                    context.setenv(name, value)
+                ways.append(cuda_sections.way_of_products())
+    assert len(ways) > 5 and len(set(ways)) == len(ways) and {"mma", "mma walk", "wgmma stretches"} <= set(ways)
