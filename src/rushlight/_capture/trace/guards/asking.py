@@ -24,12 +24,14 @@ __all__ = ["Conditions"]
 ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 _ASKED_BY_SHAPE = 8  # times; a function for all of them is worth its compilation after that
 _MOST_SHAPES = 4096
+_FEW_OPERANDS = 8  # operands that have a parameter each
 # A literal of a text, `{}`, a name of the segment or its state, a whole number that is no part of another one.
 _TOKEN = re.compile(
-    r"(?:\b[bBrRuU]{1,2})?(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\{\}"
-    r"|(?<![\w.])(?:s\[\d+\]|(?:[cv]\d+|s)(?!\w)|(?<!e[+-])\d+(?![\w.]))"
+    r"((?=[bBrRuU'\"{cvs\d])(?:(?:\b[bBrRuU]{1,2})?(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\{\}"
+    r"|(?<![\w.])(?:s\[\d+\]|(?:[cv]\d+|s)(?!\w)|(?<!e[+-])\d+(?![\w.]))))"
 )
 _LITERAL = re.compile(r"\d|.*['\"]\Z", re.DOTALL)
+_CALL_OF = re.compile(r"(?:\w+\()*:(?:\.\w+)*\)*")  # what is around an operand that functions are called with
 _WHOLE = re.compile(r"(?:0|[1-9][0-9]*)\Z")
 
 Form = tuple[Callable[..., Any], tuple[str, ...]]  # a function of a value and operands, and the names of these
@@ -41,17 +43,57 @@ def shape_of(text: str) -> tuple[str, tuple[str, ...]]:
 
     >>> shape_of("type({}) is c12 and {} == 3")
     ('type(x) is p0 and x == p1', ('c12', '3'))
+
+    Lists of many like elements are written as one, since CPython takes as long for each element as for a condition.
+
+    >>> shape_of("len({id(v1), id(v2), id(v3), id(v4), id(v5), id(v6), id(v7), id(v8), id(v9)}) == 9")[0]
+    'len({*[id(q) for q in p[0:9]],}) == p[9]'
     """
-    operands: list[str] = []
+    pieces = _TOKEN.split(text)  # what is between tokens, and each token
+    operands = [token for token in pieces[1::2] if token != "{}"]
+    if len(operands) > _FEW_OPERANDS:
+        return _shape_of_many(pieces), tuple(operands)
+    number = 0
+    for place in range(1, len(pieces), 2):
+        if pieces[place] == "{}":
+            pieces[place] = "x"
+        else:
+            pieces[place] = f"p{number}"
+            number += 1
+    return "".join(pieces), tuple(operands)
 
-    def plain(found: re.Match[str]) -> str:
-        token = found.group()
-        if token == "{}":
-            return "x"
-        operands.append(token)
-        return f"p{len(operands) - 1}"
 
-    return _TOKEN.sub(plain, text), tuple(operands)
+def _shape_of_many(pieces: Sequence[str]) -> str:
+    """The shape of an expression of many operands, which are `p`, in pieces as `shape_of` has them."""
+    found, place, number = [pieces[0]], 1, 0
+    while place < len(pieces):
+        if pieces[place] == "{}":
+            found += "x", pieces[place + 1]
+            place += 2
+            continue
+        between, last = pieces[place + 1], place  # the operands from `place` to `last` may be elements of one list
+        while last + 2 < len(pieces) and pieces[last + 1] == between and pieces[last + 2] != "{}":
+            last += 2
+        count = (last - place) // 2 + 1
+        after, comma, before = between.partition(", ")
+        plain = _CALL_OF.fullmatch(f"{before}:{after}") is not None and before.count("(") == after.count(")")
+        ahead, behind = found[-1].removesuffix(before), pieces[last + 1].removeprefix(after)
+        whole = ahead + before == found[-1] and after + behind == pieces[last + 1]
+        if (
+            count > 2
+            and comma
+            and plain
+            and whole
+            and ahead.endswith(("(", "{", ", "))
+            and behind.startswith((")", "}", ","))
+        ):
+            one = f"*[{before}q{after} for q in p[{number}:{number + count}]]"
+            found[-1:] = ahead, one if behind[0] == "," else f"{one},", behind  # a tuple of one element needs a comma
+            place, number = last + 2, number + count
+        else:
+            found += f"p[{number}]", between
+            place, number = place + 2, number + 1
+    return "".join(found)
 
 
 class Conditions:
@@ -175,7 +217,8 @@ def _asked_for(shapes: Mapping[str, int], space: Mapping[str, Any]) -> dict[str,
         _SHAPES.clear()
     missing = [shape for shape in shapes if (shape, bare) not in _SHAPES]
     if missing:
-        parameters = [", ".join(["x", *(f"p{k}" for k in range(shapes[shape]))]) for shape in missing]
+        named = {n: ", ".join(["x", *(f"p{k}" for k in range(n))]) for n in range(_FEW_OPERANDS + 1)}
+        parameters = [named.get(shapes[shape], "x, *p") for shape in missing]
         lines = [f"  lambda {names}: ({shape})," for names, shape in zip(parameters, missing, strict=True)]
         given: dict[str, Any] = {"__builtins__": space["__builtins__"] if bare else builtins}
         made = functions("\n".join(["shapes = (", *lines, ")"]), given, "shapes of conditions")["shapes"]

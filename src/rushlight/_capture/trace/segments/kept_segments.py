@@ -51,7 +51,7 @@ COUNTS = {"kept": 0, "found": 0}  # segments that this process kept, and those t
 MOST = 8  # segments of one function
 _MOST_KEPT = 128  # segments that one process keeps: closures that are made without end are not worth it
 _NAME = re.compile(r"\bc\d+\b")
-_QUOTED = re.compile(r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\"")
+_QUOTED = re.compile(r"'[^'\\\n]*(?:\\.[^'\\\n]*)*'|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"")
 _WORD = re.compile(r"(\.?)\b([A-Za-z_]\w*)(\(?)")
 _CALLED = re.compile(r"(?<![\w.])(c\d+)\(")
 _NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
@@ -388,13 +388,13 @@ def _ways(reads: Reads) -> list[tuple[str, Way, bool]]:
 
 def _checked(text: str, space: dict[str, Any], entries: Sequence[Any], places: Sequence[str]) -> None:
     """RecordError where a text speaks of something that a segment does not speak of, or calls what it does not call."""
-    whole = _QUOTED.sub("''", "\n".join([text, *[row[2] for row in entries], *places]))
-    for word in set(_CALLED.findall(whole)):
+    whole = "\n".join([text, *[row[2] for row in entries], *places])
+    # Lines that differ in numbers alone are checked once.
+    shapes = _QUOTED.sub("''", "\n".join(set(whole.replace("{}", "v").translate(_NO_DIGITS).split("\n"))))
+    for word in set(_CALLED.findall(_QUOTED.sub("''", whole))) if "c(" in shapes else ():
         if word not in space or not _may_call(space[word]):
             raise RecordError(f"a segment that calls {word}")
-    # Lines that differ in numbers alone are checked once.
-    shapes = set(whole.replace("{}", "v").translate(_NO_DIGITS).split("\n"))
-    for dot, word, call in set(_WORD.findall("\n".join(shapes))):
+    for dot, word, call in set(_WORD.findall(shapes)):
         if dot:
             fine = not call or word in _METHODS
         elif call:
