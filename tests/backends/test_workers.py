@@ -132,6 +132,30 @@ def test_who_waits_compiles_other_short_texts_the_last_first(pool, monkeypatch, 
     assert {n: got(n) for n in (1, 2, 3)} == {n: made[n] for n in (1, 2, 3)} and len(here) == len(long) + 4
 
 
+def test_who_waits_for_a_long_text_compiles_as_much_of_others(pool, monkeypatch, tmp_path):
+    free = tmp_path / "free"
+    fake(monkeypatch, tmp_path, f"while not os.path.exists({str(free)!r}): time.sleep(0.001)\n    answer(b'no', 1)")
+    texts = [text_of(n) + ";" * (length << 10) for n, length in enumerate((100, 50, 60, 110, 90))]
+    ask = lambda how, text: how("none", lambda: text, "test", text)
+    ask(objectcode.ahead, texts[0])
+    task = workers._POOL[0].tasks[pool.key("test", texts[0])]
+    until = time.monotonic() + 60
+    while task.state == 0 and time.monotonic() < until:
+        time.sleep(0.002)
+    for text in texts[1:]:
+        ask(objectcode.ahead, text)
+    here, compile_object = [], jit.compile_object
+
+    def compiled(text, opt):
+        here.append(len(text) >> 10)
+        free.touch()
+        return compile_object(text, opt)
+
+    monkeypatch.setattr(jit, "compile_object", compiled)
+    ask(objectcode.obtain, texts[0])
+    assert here == [90, 100], "the last that is not longer, no more than one as long; then the worker could not"
+
+
 def test_a_text_that_is_none_is_an_error_for_who_needs_it(pool, monkeypatch, tmp_path):
     free = tmp_path / "free"
     fake(monkeypatch, tmp_path, f"while not os.path.exists({str(free)!r}): time.sleep(0.001)\n    answer(b'no', 1)")

@@ -60,7 +60,7 @@ PATIENCE = 30.0  # seconds for an answer, and one more for every
 _PER_SECOND = 8192  # bytes of text: some hundred times what it takes
 SCRIPT = llvm_compiler.__file__
 _LARGEST = 64 << 20  # bytes of an answer
-_SHORT = 1 << 15  # bytes of text that takes no longer to compile than who waits for another one would wait
+_SHORT = 1 << 15  # bytes of text that takes no longer to compile than who waits for a small one would wait
 
 _QUEUED, _SENT, _DONE = range(3)
 
@@ -203,7 +203,9 @@ class _Pool:
 
     def take(self, key: bytes, compile_text: Callable[[str, str], bytes] | None) -> tuple[bytes | None, str | None]:
         """See `take` below."""
-        while compile_text is not None and (other := self._meanwhile(key)) is not None:
+        done = 0
+        while compile_text is not None and (other := self._meanwhile(key, done)) is not None:
+            done += len(other.text)
             try:
                 other.data = compile_text(other.text.decode(), LEVELS[other.level])
             except RuntimeError:  # who needs it compiles it again, and has the error
@@ -225,14 +227,18 @@ class _Pool:
                 self.queue.remove(task)
             return task.data, task.text.decode()
 
-    def _meanwhile(self, key: bytes) -> _Task | None:
-        """A short text that nobody has begun, the one needed last, where a worker is at that of `key`: now the caller's."""
+    def _meanwhile(self, key: bytes, done: int) -> _Task | None:
+        """A text that nobody has begun, the one needed last, where a worker is at that of `key`: now the caller's.
+
+        It is short, or with the `done` bytes that were compiled in this wait no longer than what is waited for.
+        """
         with self.lock:
             task = self.tasks.get(key)
             if task is None or task.state != _SENT or self.failed:
                 return None
+            most = max(_SHORT, len(task.text) - done)
             for other in reversed(self.queue):
-                if len(other.text) <= _SHORT:
+                if len(other.text) <= most:
                     self.queue.remove(other)
                     other.state = _SENT
                     return other
@@ -345,7 +351,7 @@ def take(key: bytes, compile_text: Callable[[str, str], bytes] | None = None) ->
     """The object that was sent for, waited for where a worker is at it, or None; and the text, None where none was
     sent.
 
-    While a worker is at it, short texts that were sent and that none has begun are compiled here, by
+    While a worker is at it, texts that were sent, that none has begun and that are not longer are compiled here, by
     `compile_text(text, opt)`.
     """
     return _POOL[0].take(key, compile_text) if _POOL else (None, None)
