@@ -34,12 +34,12 @@ __all__: list[str] = []
 
 
 def _statistics(x: Any, dims: Sequence[int], eps: float) -> tuple[Any, Any, Any, Any]:
-    """(x - mean, mean, variance, 1 / deviation), the last three over removed dims."""
+    """(x - mean, mean, sum of squares, 1 / deviation), the last three over removed dims."""
     count = as_double(count_of(x, dims))
     middle = reduce_dims("sum", x, dims) / count
     apart = x - spread(middle, x.shape, dims)
-    variance = reduce_dims("sum", apart * apart, dims) / count
-    return apart, middle, variance, prim.rsqrt(variance + eps)
+    squares = reduce_dims("sum", apart * apart, dims)
+    return apart, middle, squares, prim.rsqrt(squares / count + eps)
 
 
 def _row_gradient(ct: Any, normal: Any, scale: Any, dims: Sequence[int], centred: bool = True) -> Any:
@@ -231,9 +231,9 @@ def batch_norm_train(x: Any, weight: Any, bias: Any, eps: float) -> Any:
     _channel_check(x, weight=weight, bias=bias)
     dims = _per_channel(x)
     count = count_of(x, dims)
-    apart, middle, variance, scale = _statistics(x, dims, eps)
+    apart, middle, squares, scale = _statistics(x, dims, eps)
     y = _affine(apart * onto(scale, x.shape, 1), weight, bias)
-    unbiased = variance * (count / (count - 1.0)) if count > 1 else variance * float("inf")
+    unbiased = squares / as_double(count - 1)  # a size, which one kernel takes as an argument
     return y, middle, unbiased, middle, scale
 
 
@@ -288,10 +288,10 @@ def instance_norm_core(x: Any, weight: Any, bias: Any, eps: float) -> Any:
     refuse(x, "batch_norm", "c")
     dims = tuple(range(2, len(x.shape)))
     count = count_of(x, dims)
-    apart, middle, variance, scale = _statistics(x, dims, eps)
+    apart, middle, squares, scale = _statistics(x, dims, eps)
     y = _affine(apart * spread(scale, x.shape, dims), weight, bias)
     batch = as_double(x.shape[0])
-    unbiased = variance * (count / (count - 1.0)) if count > 1 else variance
+    unbiased = squares / as_double(count - 1) if count > 1 else squares
     return y, prim.sum(middle, dims=(0,)) / batch, prim.sum(unbiased, dims=(0,)) / batch, middle, scale
 
 
