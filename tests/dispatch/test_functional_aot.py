@@ -259,3 +259,71 @@ def test_outputs_that_a_function_saves_are_nodes_in_the_backward() -> None:
     made, slope = aot_function(Cube.apply, fw_compiler=nop)(x)
     (made + slope).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [9.0, 24.0]
+
+
+class Tripled(torch.autograd.Function):
+    """A view whose gradient is three times what comes in."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.t()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        return grad.t() * 3
+
+
+class Same(torch.autograd.Function):
+    """The argument itself, the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        return grad * 3
+
+
+def _in_place(x: Any) -> Any:
+    y = x * 1
+    apart = y.detach()
+    return apart, y.mul_(2)
+
+
+def _changed_argument(x: Any) -> Any:
+    apart = x.detach()
+    x.mul_(2)
+    return apart, x
+
+
+def _ends_without_gradients(x: Any) -> Any:
+    y = x * 2
+    with torch.no_grad():
+        part = y[0].clone()
+    return part, y
+
+
+HISTORIES = {
+    "view": Tripled.apply, "same": Same.apply, "view of the same": lambda x: Same.apply(x).view(-1), "same view": lambda x: Same.apply(x.view(-1)),
+    "among others": lambda x: (x * 2, Tripled.apply(x)), "detached": _in_place, "detached argument": _changed_argument,
+    "no_grad at the end": _ends_without_gradients,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize("way", ["aot_function", "aot_eager"])
+def test_views_of_arguments_have_the_history_of_the_program(name: str, way: str) -> None:
+    """A view that is made anew of an argument would lose the backward of the program's own Function."""
+    function = HISTORIES[name]
+
+    def seen(call: Any) -> Any:
+        leaf = torch.arange(1.0, 7).reshape(2, 3).requires_grad_()
+        outs = call(leaf + 1 if name == "detached argument" else leaf)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        sum((o * o).sum() for o in outs if o.requires_grad).backward()  # type: ignore[union-attr]
+        assert leaf.grad is not None
+        return [(o.tolist(), o.requires_grad) for o in outs], leaf.grad.tolist()
+
+    compiled = torch.compile(function, backend="aot_eager") if way == "aot_eager" else aot_function(function, nop)
+    assert seen(compiled) == seen(function)

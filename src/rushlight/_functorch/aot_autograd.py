@@ -96,7 +96,8 @@ class _Compiled:
         for i, place in self.places.items():
             flat[i] = given[place]
         args, kwargs = tree_unflatten(flat, self.structure)
-        leaves, structure = tree_flatten(self.fn(*args, **kwargs))
+        with rushlight.set_grad_enabled(rushlight.is_grad_enabled()):  # a graph may end in another mode than it began
+            leaves, structure = tree_flatten(self.fn(*args, **kwargs))
         self.shape[:] = [leaves, structure]
         return leaves
 
@@ -109,7 +110,11 @@ class _Compiled:
             analysis = self._analysed(given)
         primals = self.inputs.primals(given)
         self.changed, self.looks = analysis.changed, analysis.looks
-        self.aliases = analysis.aliases
+        self.aliases = {
+            place: (source, steps)
+            for place, (source, steps) in analysis.aliases.items()
+            if source in analysis.changed or not self.own_backward[place]
+        }
         wanted = any(self.results) or any(self.updates)
         self.differentiable = rushlight.is_grad_enabled() and wanted and any(t.requires_grad for t in primals)
         if self.differentiable:
@@ -132,6 +137,7 @@ class _Compiled:
             before = [t.grad_fn for t in inner]
             outs = self.forward_of(inner)
             self.results = [(isinstance(o, Tensor) and o.requires_grad) for o in outs]
+            self.own_backward = [isinstance(o, Tensor) and _has_own_backward(o.grad_fn) for o in outs]
             # A change under no_grad, or of `x.data`, has no history.
             self.updates = [t.requires_grad and t.grad_fn is not b for t, b in zip(inner, before, strict=True)]
             return outs
@@ -351,6 +357,17 @@ class _Passed(Function):
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         return grad
+
+
+def _has_own_backward(node: Any) -> bool:
+    """Whether the history of a view leads through an `autograd.Function` of the program: replayed views have none."""
+    while node is not None:
+        cls = getattr(node, "_forward_cls", None)
+        if cls is not None:
+            return cls is not _Passed
+        inputs = [each for each, _ in node.next_functions if each is not None]
+        node = inputs[0] if len(inputs) == 1 else None
+    return False
 
 
 def _passed(t: Any) -> Any:

@@ -588,7 +588,7 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
         return made_handle(tracer, _run(tracer, kind, args, kwargs))
     module = own_module(getattr(kind, "__module__", ""))
     package = module.partition(".")[0]
-    if (why := reason_to_break(kind.__init__)) is not None:  # type: ignore[misc]
+    if (why := reason_to_break(kind.__init__)) is not None:
         raise Break(f"makes a {kind.__name__}, which {why}")
     if issubclass(kind, Tensor) and package == PACKAGE:
         return _run(tracer, kind, args, kwargs)

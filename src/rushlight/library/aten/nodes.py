@@ -347,7 +347,8 @@ def _relate(op: Any, args: Sequence[Any], made: Any, differentiable: bool) -> An
         if out._storage is base._storage:
             own_meta = meta_of(out)
             own_meta.base, own_meta.creation = root, "multi" if isinstance(made, (tuple, list)) else ""
-            add_view(root, out)
+            if op is not rushlight.ops.aten.detach.default:  # a change of its base gives it no history
+                add_view(root, out)
     return made
 
 
