@@ -83,13 +83,8 @@ def _make_widths(dtype: str, real: Type) -> NativeFunction:
     return widths
 
 
-# long function: one kernel, whose two passes share everything
-def make_resample(dtype: str) -> NativeFunction:
-    """The kernel of `resample`; bufs: result, x, then index and weights of the width and of the height, those that are
-    resized."""
-    real = REAL[dtype]
+def _make_across(dtype: str, real: Type, mix: NativeFunction) -> NativeFunction:
     size = real.itemsize
-    _, mix = _make_mix(dtype, real)
     widths = _make_widths(dtype, real)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"across_{dtype}")
@@ -116,11 +111,27 @@ def make_resample(dtype: str) -> NativeFunction:
                     inner,
                 )
 
+    return across
+
+
+def _make_put_row(dtype: str, real: Type) -> NativeFunction:
     @native("void(ptr, ptr, ptr, i64)", name=f"put_row_{dtype}")
     def put_row(ints, y, row, inner):
+        """Copy a resized row to the result, whose positions need not be contiguous."""
         for i in range(ints.i64[R.out_w]):
             for k in range(inner):
                 store(real, y, i * ints.i64[R.y_w] + k, load(real, row, i * inner + k))
+
+    return put_row
+
+
+def make_resample(dtype: str) -> NativeFunction:
+    """The kernel of `resample`; bufs: result, x, then index and weights of the width and of the height, those that are
+    resized."""
+    real = REAL[dtype]
+    size = real.itemsize
+    _, mix = _make_mix(dtype, real)
+    across, put_row = _make_across(dtype, real, mix), _make_put_row(dtype, real)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_resample_{dtype}")
     def resample(bufs, ints, piece):
