@@ -127,7 +127,7 @@ class Use:
         return [g for g in found if g is not None]
 
     def left(self) -> list[Any]:
-        return [*self.outs, *self.seen, self.x.grad, self.w.grad, *[o.grad for o in self.outs if not o.is_leaf]]
+        return [*self.outs, *self.seen, self.x.grad, self.w.grad, *[o.grad for o in self.outs if o.retains_grad]]
 
 
 def _backward(use: Use) -> list[Any]:

@@ -284,3 +284,46 @@ def test_a_program_that_saves_nothing() -> None:
         return [first, *torch.autograd.grad(both, given, create_graph=True)]
 
     same(run, lambda x: (y := x * 1.5) - y * 0.3)
+
+
+def flat(x: Any) -> Any:
+    made = x.clone()
+    made.view(36).mul_(x.view(36))
+    return made
+
+
+def rows(x: Any) -> Any:
+    made = x.clone()
+    made[1:3].mul_(x[3:5])
+    made[:, 0].tanh_()
+    return made
+
+
+@pytest.mark.parametrize("function", [flat, rows])
+def test_parts_changed_in_place(function: Any) -> None:
+    # The old part is not behind the result, and is a part of the history all the same.
+    def run(function: Any, seed: int) -> list[Any]:
+        (x,) = inputs(seed, (6, 6))
+        y = function(x)
+        (first,) = torch.autograd.grad((y * y.cos()).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad((y * y.cos()).sum() + first.sin().sum(), x, create_graph=True)
+        (second * second).mean().backward()
+        return [y, first, second, x.grad]
+
+    same(run, function, 3)
+
+
+def test_first_gradients_that_lead_to_others() -> None:
+    # The gradient of a bias is a sum of that of its sum: who asks for the latter's gradient gets both.
+    def run(function: Any, seed: int) -> list[Any]:
+        x, b, w = inputs(seed, (8, 16), (16,), (16, 16))
+        y = function(x, b, w)
+        first = torch.autograd.grad(y.sin().sum(), (x, b, w), create_graph=True)
+        loss = (first[1] ** 2).sum() + first[2].sin().sum() + (y * y).mean()
+        return [*first, *torch.autograd.grad(loss, [first[0], first[1], x, b])]
+
+    def function(x: Any, b: Any, w: Any) -> Any:
+        hidden = x + b
+        return torch.tanh(hidden @ w) * torch.sin(hidden)
+
+    same(run, function)

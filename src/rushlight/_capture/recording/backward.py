@@ -240,7 +240,7 @@ class DerivedBackwardSpec(ProgramBackwardSpec):
         self.found, self.below, self._lock, self.lies, self.level = found, below, below._lock, found.lies, level
         self.call = GRAPH_CALLS.caller(found.forward, NAME)
         self.reach = [[t for t in range(len(found.targets)) if bits >> t & 1] for bits in found.reach]
-        self.cls = _node_of(DerivedNode)
+        self.cls, self.inner = _node_of(DerivedNode), level.inner()
 
     def _places_of(self, sources: Sequence[Any]) -> list[int]:
         return list(sources)
@@ -485,74 +485,6 @@ class ProgramNode(WholeNode):
         return task.captures.get(self, ()), self in task.needed
 
 
-class DerivedNode(ProgramNode):
-    """The node of gradients of a program, or of gradients of these."""
-
-    __slots__ = ("base", "chain")
-
-    base: tuple[Any, list[Any], list[Tensor], list[int]]
-    chain: list[Any]
-
-    @staticmethod
-    def results(below: WholeNode, spec: DerivedBackwardSpec, given: list[Tensor]) -> list[Tensor]:
-        """The gradients that `below` gives, with a node where something that they are computed from wants gradients."""
-        found, before = spec.found, STATE.word
-        inputs = [*below._based(found.picks), *given]
-        STATE.word = before & ~GRAD
-        try:
-            made = list(spec.call(*inputs))
-        finally:
-            STATE.word = before
-        results, residuals = made[: spec.n_results], made[spec.n_results :]
-        for k, number in found.passed.items():
-            results[k] = given[number]
-        first, saved, held, stamps = below._base()
-        held = [*held, *given]
-        chain = below._chain()
-        edges = [_edge_at(target, first, held, chain) for target in found.targets]
-        wanting = [k for k, flag in enumerate(spec.mask) if flag and any(edges[t] is not None for t in spec.reach[k])]
-        wanting = [k for k in wanting if k not in found.passed]
-        if not wanting:
-            return results
-        node: Any = spec.cls.__new__(spec.cls)
-        node.info, node._seq, node._extra, node._edges = spec, next_sequence(), None, edges
-        node.base = first, saved, held, [*stamps, *[x._storage.stamp for x in given]]
-        node.chain = [*chain, node]
-        node.saved = [
-            inputs[k] if kind == "input" else alias(results[k]) if kind == "output" else residuals[k]
-            for kind, k in spec.sources
-        ]
-        node.versions = [x._storage.stamp if isinstance(x, Tensor) else None for x in node.saved]
-        node.where = HOOKS.user_code()
-        if STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED):
-            watch(node)
-        for k in wanting:
-            give_history(results[k], node, k)
-        return results
-
-    def _base(self) -> tuple[Any, list[Any], list[Tensor], list[int]]:
-        return self.base
-
-    def _chain(self) -> list[Any]:
-        return self.chain
-
-    def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        info = self.info
-        if self.saved is None:
-            self._refuse()
-        mask, arrived, usual = info.wanted(grads), self._arrivals(), not STATE.word & GRAD
-        if not usual and (found := self._with_history(grads)) is not None:
-            return found
-        if usual and not arrived and mask == info.mask and not info.seeds(grads) and not info.orders(grads):
-            return OpNode.apply(self, grads)
-        return self._passed_on(STATE.task, self._of_some(mask, grads, arrived))
-
-    def _release(self) -> None:
-        super()._release()
-        if self.saved is None:
-            self.base = self, [], [], []
-
-
 class StagedNode(ProgramNode):
     """The backward of a program that returns a tensor and what it computes from it.
 
@@ -636,7 +568,7 @@ class StagedNode(ProgramNode):
         for edge, each in zip(self._edges, found, strict=False):
             for grad in each or () if edge is not None else ():
                 task.add(edge, grad)
-        for p, each in zip(level.arrivals(cut), found[len(self._edges) :], strict=True):
+        for p, each in zip(level.arrivals(cut), found[len(self._edges) :], strict=False):
             for grad in each or ():
                 held = waiting.get(p)
                 waiting[p] = grad if held is None else joined_gradients(held, grad)
@@ -648,6 +580,74 @@ class StagedNode(ProgramNode):
         if found is not None:
             return found
         return super().apply(grads)
+
+
+class DerivedNode(StagedNode):
+    """The node of gradients of a program, or of gradients of these."""
+
+    __slots__ = ("base", "chain")
+
+    base: tuple[Any, list[Any], list[Tensor], list[int]]
+    chain: list[Any]
+
+    @staticmethod
+    def results(below: WholeNode, spec: DerivedBackwardSpec, given: list[Tensor]) -> list[Tensor]:
+        """The gradients that `below` gives, with a node where something that they are computed from wants gradients."""
+        found, before = spec.found, STATE.word
+        inputs = [*below._based(found.picks), *given]
+        STATE.word = before & ~GRAD
+        try:
+            made = list(spec.call(*inputs))
+        finally:
+            STATE.word = before
+        results, residuals = made[: spec.n_results], made[spec.n_results :]
+        for k, number in found.passed.items():
+            results[k] = given[number]
+        first, saved, held, stamps = below._base()
+        held = [*held, *given]
+        chain = below._chain()
+        edges = [_edge_at(target, first, held, chain) for target in found.targets]
+        wanting = [k for k, flag in enumerate(spec.mask) if flag and any(edges[t] is not None for t in spec.reach[k])]
+        wanting = [k for k in wanting if k not in found.passed]
+        if not wanting:
+            return results
+        node: Any = spec.cls.__new__(spec.cls)
+        node.info, node._seq, node._extra, node._edges = spec, next_sequence(), None, edges
+        node.base = first, saved, held, [*stamps, *[x._storage.stamp for x in given]]
+        node.chain = [*chain, node]
+        node.saved = [
+            inputs[k] if kind == "input" else alias(results[k]) if kind == "output" else residuals[k]
+            for kind, k in spec.sources
+        ]
+        node.versions = [x._storage.stamp if isinstance(x, Tensor) else None for x in node.saved]
+        node.where = HOOKS.user_code()
+        if STATE.word & (ANOMALY | SAVED_HOOKS | STREAMED):
+            watch(node)
+        for k in wanting:
+            give_history(results[k], node, k)
+        return results
+
+    def _base(self) -> tuple[Any, list[Any], list[Tensor], list[int]]:
+        return self.base
+
+    def _chain(self) -> list[Any]:
+        return self.chain
+
+    def _of_all(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        info = self.info
+        if self.saved is None:
+            self._refuse()
+        mask, arrived, usual = info.wanted(grads), self._arrivals(), not STATE.word & GRAD
+        if not usual and (found := self._with_history(grads)) is not None:
+            return found
+        if usual and not arrived and mask == info.mask and not info.seeds(grads) and not info.orders(grads):
+            return OpNode.apply(self, grads)
+        return self._passed_on(STATE.task, self._of_some(mask, grads, arrived))
+
+    def _release(self) -> None:
+        super()._release()
+        if self.saved is None:
+            self.base = self, [], [], []
 
 
 def _keep(task: Any, captured: Sequence[tuple[int, int]], point: int, grad: Tensor | None) -> None:

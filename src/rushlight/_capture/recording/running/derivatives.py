@@ -20,7 +20,7 @@ from rushlight._capture.recording.log import Call, Copy, Fill
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout
 from rushlight._engine.autograd.engine import run_backward
-from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode, split_edge
+from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode, next_sequence, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition
@@ -63,24 +63,33 @@ class Level:
         self.given: list[Tensor] = [] if below is None else [*below.given, *given]
         self.points: list[Point] = []
         self._numbers: dict[tuple[int, int], int] = {}  # of the points, by node and its output
-        self._nodes: set[Any] | None = None
-        self._crossing: dict[int, list[GradientEdge]] = {}
+        self.last = next_sequence()  # nodes up to here
+        self._nodes = set[Any]()
+        self._walked = -1
+        self._crossing: dict[int, dict[tuple[int, int], GradientEdge]] = {}
 
     # ***** places in the history *****
 
-    @property
+    def owns(self, node: Any) -> bool:
+        """Whether a node was made for this level.  Not all are behind the tensors: a change in place of a part saves the
+        old part, which is not behind the changed base.
+        """
+        first = 0 if self.below is None else self.below.last
+        return first < node._seq <= self.last and not isinstance(node, (AccumulateGrad, InputBackward))
+
     def nodes(self) -> set[Any]:
-        """The nodes of the history, without those at which it ends."""
-        if self._nodes is None:
-            lower = set().union(*[level.nodes for level in self.levels[:-1]])
-            self._nodes = set()
-            todo = [x._node for x in self.tensors.values()]
+        """The level's nodes that are behind its tensors and points."""
+        if self._walked != (seen := len(self.points)):
+            todo = [
+                *[x._node for x in self.tensors.values()],
+                *[p.edge.node for p in self.points[max(0, self._walked) :]],
+            ]
+            self._walked = seen
             while todo:
                 node = todo.pop()
-                if node is None or node in self._nodes or node in lower or _ends(node):
-                    continue
-                self._nodes.add(node)
-                todo += [split_edge(edge)[0] for edge in node._edges if edge is not None]
+                if node is not None and node not in self._nodes and self.owns(node):
+                    self._nodes.add(node)
+                    todo += [split_edge(edge)[0] for edge in node._edges if edge is not None]
         return self._nodes
 
     def point(self, edge: GradientEdge, spec: Spec) -> int:
@@ -103,6 +112,29 @@ class Level:
             nodes.setdefault(split_edge(edge_of(self.tensors[j]))[0], []).append(j)
         return [nodes[node] for node in sorted(nodes, key=lambda node: -node._seq)]
 
+    def inner(self) -> dict[int, tuple[int, ...]]:
+        """Tensors that are part of the history of others: the numbers of those, by number."""
+        ends = {j: split_edge(edge_of(x))[0] for j, x in self.tensors.items()}
+        if len(ends) < 2:
+            return {}
+        own = set(ends.values())
+        if not self._behind(own) & own:
+            return {}
+        histories = {j: self._behind([node]) for j, node in ends.items()}
+        found = {k: tuple(j for j in ends if node in histories[j]) for k, node in ends.items()}
+        return {k: others for k, others in found.items() if others}
+
+    def _behind(self, found: Iterable[Any]) -> set[Any]:
+        """The nodes of the history behind some nodes, without these."""
+        todo, seen = list(found), set[Any]()
+        while todo:
+            for edge in todo.pop()._edges:
+                node = None if edge is None else split_edge(edge)[0]
+                if node is not None and node not in seen and self.owns(node):
+                    seen.add(node)
+                    todo.append(node)
+        return seen
+
     def waits(self, p: int, cut: int | None) -> bool:
         """Whether a place is at a node that does not run before that of tensor `cut`: eager nodes run the latest first."""
         return cut is not None and self.points[p].edge.node._seq <= self._last(cut)
@@ -114,14 +146,12 @@ class Level:
         """The edges from nodes that run before that of tensor `cut` to those that do not."""
         if cut is None:
             return []
-        if cut not in self._crossing:
-            last, found = self._last(cut), dict[tuple[int, int], GradientEdge]()
-            for node in self.nodes:
-                for edge in node._edges if node._seq > last else ():
-                    if edge is not None and (after := split_edge(edge))[0] in self.nodes and after[0]._seq <= last:
-                        found.setdefault((id(after[0]), after[1]), GradientEdge(*after))
-            self._crossing[cut] = list(found.values())
-        return self._crossing[cut]
+        last, found = self._last(cut), self._crossing.setdefault(cut, {})
+        for node in self.nodes():
+            for edge in node._edges if node._seq > last else ():
+                if edge is not None and self.owns((after := split_edge(edge))[0]) and after[0]._seq <= last:
+                    found.setdefault((id(after[0]), after[1]), GradientEdge(*after))
+        return list(found.values())
 
     def arrivals(self, cut: int | None) -> list[int | None]:
         """The numbers of the places to which `crossing` leads; None where no gradient was seen yet."""
@@ -129,7 +159,7 @@ class Level:
 
     def note(self, cut: int | None, gradients: Sequence[Any]) -> None:
         """Take in the gradients that arrive at `crossing`."""
-        for edge, g in zip(self.crossing(cut), gradients, strict=True):
+        for edge, g in zip(self.crossing(cut), gradients, strict=False):
             if g is not None:
                 self.point(edge, (g[0] if type(g) is tuple else g)._spec)
 
@@ -201,13 +231,16 @@ class Level:
         recording, start = self.build.recording, len(self.build.recording.log)
         with recording.continued():
             roots, given = self._roots(mask, how, False)
-            wanted = list(range(len(self.edges)) if how.edges is None else how.edges)
-            edges = [self.edges[k].edge for k in wanted]
-            found = run_backward(roots, given, True, False, edges, False, how.apart, {edge.node for edge in edges})
+            wanted, crossing = list(range(len(self.edges)) if how.edges is None else how.edges), self.crossing(how.cut)
+            edges = [*[self.edges[k].edge for k in wanted], *crossing]
+            ends = {edge.node for edge in [*crossing, *[point.edge for point in self.edges]]}
+            found = run_backward(roots, given, True, False, edges, False, how.apart, ends)
             self.build._check_writes(start)
-        parts: list[tuple[Tensor, ...]] = [() for _ in self.edges]
-        for k, each in zip(wanted, found, strict=True):
-            parts[k] = each if type(each) is tuple else () if each is None else (each,)
+            self.note(how.cut, found[len(wanted) :])
+        reached = dict(zip(wanted, found, strict=False))
+        parts: list[tuple[Tensor, ...]] = []
+        for each in [*[reached.get(k) for k in range(len(self.edges))], *found[len(wanted) :]]:
+            parts.append(each if type(each) is tuple else () if each is None else (each,))
         values = self._assembled(start, [g for each in parts for g in each])
         graph, picks = self._from_saved([*self.given, *given], values)
         base = len(self.program[1])
@@ -258,7 +291,7 @@ class Level:
             for k, x in enumerate(results)
             if any(y is x for y in given)
         }
-        held = build._saved_by(above.nodes)
+        held = build._saved_by(above.nodes())
         unheld, overwritten = [], []  # what may be changed before backward: eager nodes do not save it
         if held is not None:
             unheld = [k for k, x in enumerate(results) if build._address(x) not in held]
@@ -279,7 +312,7 @@ class Level:
         """Where the history of this level ends: edges; for each of `results` a bit for each edge that it leads to; and
         the edges to which several lead.
         """
-        nodes = self.nodes
+        nodes = self.nodes()
         ends: dict[tuple[int, int], int] = {}
         edges: list[GradientEdge] = []
         count: list[int] = []
@@ -324,7 +357,7 @@ class Level:
             for j, x in level.tensors.items():
                 if split_edge(edge_of(x)) == key:
                     return Target("output", number, j)
-            if edge.node in level.nodes:
+            if level.owns(edge.node):
                 return Target("point", number, level.point(edge, spec))
         raise RecordingError("a backward of backward leads to a tensor that the backward does not lead to")
 
@@ -337,7 +370,3 @@ def _led_from(node: Any) -> list[list[int]]:
     graph, wrt = node.info.forward, node.info.wrt
     flags = [reached(graph, [place]) for place in wrt]
     return [[k for k in every if flags[k][number]] for number in range(len(graph.outputs))]
-
-
-def _ends(node: Any) -> bool:
-    return isinstance(node, (AccumulateGrad, InputBackward))

@@ -72,7 +72,6 @@ class _Build:
         self._idle: set[Any] = set()  # nodes of the history that computed nothing when backward was recorded last
         self.gradients: list[Tensor | None] = []
         self.wrt: list[int] = []
-        self.inner: dict[int, tuple[int, ...]] = {}
         changed = {j for _, j in self.histories}
         self.wanting = [
             j
@@ -265,7 +264,7 @@ class _Build:
         reached = [k for k, g in enumerate(found) if g is not None]
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
-        self.several, self.inner = self._reached_by_several(), self._inner()
+        self.several = self._reached_by_several()
         self.frees = any(_keeps(node) for node in _history([self.outputs[j] for j in self.wanting]))
 
     def _reached_by_several(self) -> list[int]:
@@ -284,29 +283,6 @@ class _Build:
                     seen.add(node)
                     stack.append(node)
         return [k for k, edge in enumerate(self.edges) if count[edge.node] > 1]
-
-    def _inner(self) -> dict[int, tuple[int, ...]]:
-        """Outputs that are part of the history of others: the numbers of those, by number."""
-        nodes = {j: split_edge(edge_of(self.outputs[j]))[0] for j in self.wanting}
-        if len(nodes) < 2:
-            return {}
-
-        def behind(found: Iterable[Any]) -> set[Any]:
-            todo, seen = list(found), set[Any]()
-            while todo:
-                for edge in todo.pop()._edges:
-                    node = None if edge is None else split_edge(edge)[0]
-                    if node is not None and node not in seen:
-                        seen.add(node)
-                        todo.append(node)
-            return seen
-
-        reached = behind(set(nodes.values()))
-        if not any(node in reached for node in nodes.values()):
-            return {}
-        histories = {j: behind([node]) for j, node in nodes.items()}
-        found = {k: tuple(j for j in nodes if node in histories[j]) for k, node in nodes.items()}
-        return {k: others for k, others in found.items() if others}
 
     def _joined(self) -> dict[int, frozenset[int]]:
         """Of each output those that have what they saved in common with it, itself among them unless it has saved
@@ -555,8 +531,8 @@ class _Build:
             for j, x in zip(self.wanting, self.cotangents, strict=True)
         }
         program._backward.joined = self._joined()
-        if self.inner:
-            program._backward.let_in_stages(self.inner)
+        if inner := self.level.inner():
+            program._backward.let_in_stages(inner)
         if self.frees:
             program.run_backward_once()
         return program
