@@ -700,6 +700,7 @@ def test_the_package_functorch(run_python, tmp_path: Path) -> None:
             made = functorch.vmap(both, in_dims=(0, 0, None))(stacked, stacked_buffers, x)
             torch.testing.assert_close(made, torch.stack([net(x) for net in nets]))
         assert {w.category for w in seen} == {FutureWarning} and functorch.grad(torch.sin)(torch.tensor(0.0)) == 1
+        assert functorch.make_fx(torch.sin)(torch.ones(2)).graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
     """
     run_python(*RUSHLIGHT, str(write(tmp_path, textwrap.dedent(program))), check=True)
 
