@@ -327,3 +327,18 @@ def test_views_of_arguments_have_the_history_of_the_program(name: str, way: str)
 
     compiled = torch.compile(function, backend="aot_eager") if way == "aot_eager" else aot_function(function, nop)
     assert seen(compiled) == seen(function)
+
+
+@pytest.mark.parametrize("way", ["aot_function", "aot_eager"])
+@pytest.mark.parametrize("function", [lambda x: (x.sin().view(-1),), lambda x: ((x * 2).t(), (x * 3).t())])
+def test_views_of_what_a_graph_computed_may_be_changed_by_the_caller(function: Any, way: str) -> None:
+    def seen(call: Any) -> Any:
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        outs = call(x)
+        outs[0].mul_(3)
+        sum((o * o).sum() for o in outs).backward()  # type: ignore[union-attr]
+        assert x.grad is not None
+        return [o.tolist() for o in outs], x.grad.tolist()
+
+    compiled = torch.compile(function, backend="aot_eager") if way == "aot_eager" else aot_function(function, nop)
+    assert seen(compiled) == seen(function)

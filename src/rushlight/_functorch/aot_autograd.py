@@ -374,13 +374,25 @@ def _passed(t: Any) -> Any:
     return _Passed.apply(t) if t.requires_grad else t
 
 
+def _apart(outs: list[Any]) -> list[Any]:
+    """Results as no views, so that callers may change them in place: of what the graph computed nobody else knows.
+    Those that share memory with one another stay views, whose changes are refused.
+    """
+    storages = [o.untyped_storage() if isinstance(o, Tensor) and o._base is not None else None for o in outs]
+    if not any(storage is not None for storage in storages):
+        return outs
+    whole = [o.untyped_storage() if isinstance(o, Tensor) else None for o in outs]
+    alone = [s is not None and sum(s is other for other in whole) == 1 for s in storages]
+    return [o.detach() if apart else o for o, apart in zip(outs, alone, strict=True)]
+
+
 def _function(held: _Compiled) -> type[Function]:
     class CompiledFunction(Function):
         @staticmethod
         def forward(ctx: Any, *primals: Any) -> Any:
             given = [t.detach().clone() if p in held.changed else t.detach() for p, t in enumerate(primals)]
             made = _run(held.forward, given)
-            outs, saved = made[: held.count], made[held.count :]
+            outs, saved = _apart(made[: held.count]), made[held.count :]
             ctx.save_for_backward(*[v for v in saved if isinstance(v, Tensor)])
             ctx.numbers = [v for v in saved if not isinstance(v, Tensor)]
             ctx.primals = primals
