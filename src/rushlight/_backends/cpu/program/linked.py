@@ -9,14 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.compile import kernels_in
 from rushlight._backends.cpu.kernels import OPT, kernels_ahead
 from rushlight._backends.cpu.launches import Launch, unlocks
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.launched import Launched, Pin, Place, key_of, laid_cluster
-from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 from rushlight._backends.cpu.program.overlap import overlapped
 from rushlight._backends.cpu.program.phases import LEAST_BYTES, Division, divided
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
@@ -27,6 +26,9 @@ from rushlight._backends.protocol import Step
 from rushlight._base.lazy import LazyModule
 from rushlight._host.device_records import HEADER, LAUNCH, MAY_UNLOCK
 from rushlight._native import jit
+
+if TYPE_CHECKING:  # a program that was kept is not linked again
+    from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 
 __all__ = ["LinkedExecutable"]
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import pack, unpack
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.compile import BufferNumbers, step_moved, step_name
 from rushlight._backends.cpu.program import records
-from rushlight._backends.cpu.program.linking import LinkedProgram
 from rushlight._backends.cpu.program.phases import COUNTS
 from rushlight._backends.cpu.program.steps import ExternStep, Program
 from rushlight._backends.protocol import Step
@@ -22,6 +21,9 @@ from rushlight._host.device_records import FRESH_SIZES
 from rushlight._transforms.units import Operand
 from rushlight._types.dtype import FLOAT64, DType
 from rushlight._types.spec import Spec
+
+if TYPE_CHECKING:  # a program that was kept is not linked again
+    from rushlight._backends.cpu.program.linking import LinkedProgram
 
 __all__ = ["Part", "Wired", "Wiring", "packed_wiring", "unpacked_part", "unpacked_wiring", "wired", "wiring_text"]
 
