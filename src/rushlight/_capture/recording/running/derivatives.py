@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
+from threading import RLock
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.assemble import Given, Restart
@@ -63,8 +64,9 @@ class Level:
         self.given: list[Tensor] = [] if below is None else [*below.given, *given]
         self.points: list[Point] = []
         self._numbers: dict[tuple[int, int], int] = {}  # of the points, by node and its output
+        self._lock: Any = RLock() if below is None else below._lock  # backward calls of several threads ask
         self.last = next_sequence()  # nodes up to here
-        self._nodes = set[Any]()
+        self._nodes: frozenset[Any] = frozenset()
         self._walked = -1
         self._crossing: dict[int, dict[tuple[int, int], GradientEdge]] = {}
 
@@ -77,28 +79,28 @@ class Level:
         first = 0 if self.below is None else self.below.last
         return first < node._seq <= self.last and not isinstance(node, (AccumulateGrad, InputBackward))
 
-    def nodes(self) -> set[Any]:
+    def nodes(self) -> frozenset[Any]:
         """The level's nodes that are behind its tensors and points."""
-        if self._walked != (seen := len(self.points)):
-            todo = [
-                *[x._node for x in self.tensors.values()],
-                *[p.edge.node for p in self.points[max(0, self._walked) :]],
-            ]
-            self._walked = seen
-            while todo:
-                node = todo.pop()
-                if node is not None and node not in self._nodes and self.owns(node):
-                    self._nodes.add(node)
-                    todo += [split_edge(edge)[0] for edge in node._edges if edge is not None]
-        return self._nodes
+        with self._lock:
+            if self._walked != len(self.points):
+                found = set(self._nodes)
+                todo = [*[x._node for x in self.tensors.values()], *[p.edge.node for p in self.points]]
+                while todo:
+                    node = todo.pop()
+                    if node is not None and node not in found and self.owns(node):
+                        found.add(node)
+                        todo += [split_edge(edge)[0] for edge in node._edges if edge is not None]
+                self._nodes, self._walked = frozenset(found), len(self.points)
+            return self._nodes
 
     def point(self, edge: GradientEdge, spec: Spec) -> int:
         """The number of a place inside of the history."""
         key = id(edge.node), edge.output_nr
-        if key not in self._numbers:
-            self._numbers[key] = len(self.points)
-            self.points.append(Point(edge, spec))
-        return self._numbers[key]
+        with self._lock:
+            if key not in self._numbers:
+                self.points.append(Point(edge, spec))
+                self._numbers[key] = len(self.points) - 1
+            return self._numbers[key]
 
     def output(self, j: int) -> int:
         """The number of the place at which the gradient of a tensor arrives."""
@@ -146,12 +148,14 @@ class Level:
         """The edges from nodes that run before that of tensor `cut` to those that do not."""
         if cut is None:
             return []
-        last, found = self._last(cut), self._crossing.setdefault(cut, {})
-        for node in self.nodes():
-            for edge in node._edges if node._seq > last else ():
-                if edge is not None and self.owns((after := split_edge(edge))[0]) and after[0]._seq <= last:
-                    found.setdefault((id(after[0]), after[1]), GradientEdge(*after))
-        return list(found.values())
+        last = self._last(cut)
+        with self._lock:
+            found = self._crossing.setdefault(cut, {})
+            for node in self.nodes():
+                for edge in node._edges if node._seq > last else ():
+                    if edge is not None and self.owns((after := split_edge(edge))[0]) and after[0]._seq <= last:
+                        found.setdefault((id(after[0]), after[1]), GradientEdge(*after))
+            return list(found.values())
 
     def arrivals(self, cut: int | None) -> list[int | None]:
         """The numbers of the places to which `crossing` leads; None where no gradient was seen yet."""
