@@ -92,3 +92,24 @@ def test_a_graph_without_effects_stays() -> None:
         y = prim.exp(x)
     made = functionalize(builder.finish([y]))
     assert made.written == [] and [n.prim.name for n in made.graph.nodes] == ["exp"]
+
+
+READING = {
+    "nonzero": lambda x: x.nonzero(),
+    "as tuple": lambda x: x.nonzero(as_tuple=True),
+    "where": lambda x: torch.where(x > 1),
+    "argwhere": lambda x: torch.argwhere(x),
+    "masked_select": lambda x: torch.masked_select(x, x > 1),
+    "unique": lambda x: torch.unique(x),
+    "histc": lambda x: torch.histc(x, 3),
+    "masked_scatter": lambda x: x.masked_scatter(x > 1, x),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_functions_that_read_elements_read_those_of_the_values(name: str) -> None:
+    function, x = READING[name], torch.tensor([0.0, 2.0, 1.0])
+    made, expected = torch.func.functionalize(function)(x), function(x)
+    assert type(made) is type(expected)
+    pairs = zip(made, expected, strict=True) if isinstance(made, tuple) else [(made, expected)]
+    assert all(torch.equal(one, two) for one, two in pairs)
