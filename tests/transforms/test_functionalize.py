@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import rushlight as torch
 from rushlight._backends.reference import run
 from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._graph.verifier import verify
