@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import re
@@ -67,6 +68,19 @@ def test_a_storage_grows_under_its_tensors() -> None:
     assert x.untyped_storage() == tail.untyped_storage() == square.untyped_storage() and storage.nbytes() == 64
     tail[0] = 9.0
     assert x.tolist() == [0.0, 1.0, 9.0, 3.0, 4.0, 5.0] and square[0, 2].item() == 9.0 and x._version == version + 1
+
+
+def test_frozen_tensors_follow_memory_that_moves() -> None:
+    # What gc.freeze() took out of the collector's sight is found all the same.
+    x = torch.zeros(4)
+    part = x[1:]
+    gc.freeze()
+    try:
+        x.resize_(400)
+        x.fill_(2)
+        assert part.tolist() == [2, 2, 2]
+    finally:
+        gc.unfreeze()
 
 
 def test_a_storage_is_one_object_while_anybody_holds_it() -> None:

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["uncollected"]
+__all__ = ["thawed", "uncollected"]
 
 _MOST = 1_000_000  # objects that may become old unseen, among them cycles that nobody needs, before all are looked at
 _unseen = [0, 0]  # objects since the last full collection; how many of these there were
@@ -40,3 +40,18 @@ def _grow_old() -> None:
     else:
         gc.freeze()
         gc.unfreeze()
+
+
+@contextmanager
+def thawed() -> Iterator[None]:
+    """A time in which the collector lists what `gc.freeze` took out of its sight; it is frozen again afterwards, with
+    all that lives then.
+    """
+    frozen = gc.get_freeze_count()
+    if frozen:
+        gc.unfreeze()
+    try:
+        yield
+    finally:
+        if frozen:
+            gc.freeze()

@@ -25,6 +25,7 @@ from rushlight._engine.core.memory import MEMORY, copy_storage
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 
+collector: Any = LazyModule("rushlight._base.collector")
 gc: Any = LazyModule("gc")
 
 __all__ = ["is_lazy", "lazy_clone", "separate"]
@@ -98,11 +99,8 @@ def _tensors() -> Iterator[list[Tensor]]:
     for generation in range(3):
         yield among(gc.get_objects(generation))
     if gc.get_freeze_count():  # what is frozen is in no generation
-        gc.unfreeze()
-        try:
+        with collector.thawed():
             listed = gc.get_objects()
-        finally:
-            gc.freeze()
         yield among(listed)
 
 

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.collector import thawed
 from rushlight._base.references import BY_VARIABLE
 from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
@@ -42,7 +43,9 @@ def families(x: Tensor) -> list[list[Tensor]]:
     storage = x._storage
     if storage is not None and sys.getrefcount(storage) > len(found[0]) + BY_VARIABLE:
         known = {id(member) for member in found[0]}
-        for other in gc.get_referrers(storage):
+        with thawed():
+            holders = gc.get_referrers(storage)
+        for other in holders:
             if isinstance(other, Tensor) and other._storage is storage and id(other) not in known:
                 found.append([member for member in relatives(other) if member._storage is storage])
                 known.update(map(id, found[-1]))

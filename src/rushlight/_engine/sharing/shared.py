@@ -25,6 +25,7 @@ from rushlight._types.spec import Spec
 
 ctypes: Any = LazyModule("ctypes")
 fcntl: Any = LazyModule("fcntl")
+collector: Any = LazyModule("rushlight._base.collector")
 gc: Any = LazyModule("gc")
 mmap: Any = LazyModule("mmap")
 tempfile: Any = LazyModule("tempfile")
@@ -276,7 +277,9 @@ def relocate(old: Any, new: Any) -> Any:
             told[id(storage)] = (storage, fresh)
         return told[id(storage)][1]
 
-    for holder in gc.get_objects() if root.windows else gc.get_referrers(root):
+    with collector.thawed():
+        holders = gc.get_objects() if root.windows else gc.get_referrers(root)
+    for holder in holders:
         if issubclass(type(holder), Tensor):  # `isinstance` would ask the object, and some do more than answer
             _move_tensor(holder, root, moved)
         elif hasattr(type(holder), "_look_at") and _shows(holder._native, root):
