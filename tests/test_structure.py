@@ -320,6 +320,7 @@ LAZY = {
     "rushlight.nn.functional": "loaded with most programs, but not by `torch.ops`",
     "rushlight._backends.cpu.program.records": "plans that are found on disk need no schedule",
     "rushlight._backends.cpu.runtime.threads": "the native runtime is loaded by the first operation",
+    "rushlight._base.collector": "objects are searched for where memory moves under its tensors",
     "rushlight._base.handles": "hooks are rare",
     "rushlight._codegen.llvm_function": "kernels that are found on disk need no text",
     "rushlight._codegen.scalar.emitter": "kernels that are found on disk need no text",

@@ -113,6 +113,7 @@ def meeting(function: Any, args: list[Any], kwargs: dict[str, Any], compiled: bo
         outs = [t for t in tensors_in(function(*args, **kwargs)) if t.requires_grad]
         return [*outs, *[o * o.tanh() for o in outs], *[x * x.sin() for x in leaves]]
 
+    rushlight.manual_seed(0)
     outs = (rushlight.compile(program) if compiled else program)(*leaves)
     weights = np.random.default_rng(1)
     cts = [rushlight.from_numpy(np.asarray(weights.standard_normal(tuple(o.shape)))).to(o.dtype) for o in outs]

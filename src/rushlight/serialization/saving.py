@@ -13,6 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import qscheme as QScheme
 from rushlight._interface.base import LazyModule, trace_marks
+from rushlight._interface.devices import backend_of
 from rushlight._interface.files import SAVING
 from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
@@ -184,7 +185,9 @@ class _OurObjects:
         while root._base is not None:
             root = root._base
         _, storage = self._fakes.setdefault(id(root), (root, memory.storage_of(root.meta)))
-        self._places[memory.identity(storage)] = "cpu" if fake.device.type == "cpu" else str(fake.device)
+        device = fake.device
+        place = device.type if backend_of(device).host_readable else str(device)  # as `location_tag`
+        self._places[memory.identity(storage)] = place
         return _strided_reduction(fake, storage)
 
 
