@@ -327,3 +327,25 @@ def test_first_gradients_that_lead_to_others() -> None:
         return torch.tanh(hidden @ w) * torch.sin(hidden)
 
     same(run, function)
+
+
+@pytest.mark.parametrize("reduce", [lambda y: y.sum(), lambda y: y.sum(0).sin().sum(), lambda y: y[:, ::2].sum()])
+def test_expanded_gradients(reduce: Any) -> None:
+    # The gradient of a sum has no order of dims: what is computed of it lies row-major, whatever the result's order.
+    def run(function: Any, seed: int) -> list[Any]:
+        x, w = inputs(seed, (6, 7), (6, 7))
+        reduce(function(x, w)).backward()
+        return [x.grad, w.grad]
+
+    same(run, lambda x, w: (F.layer_norm(x, (7,)) * w).t().to(torch.bfloat16).to(torch.float32), 4)
+
+
+def test_an_expanded_gradient_behind_a_hook() -> None:
+    def run(function: Any, seed: int) -> list[Any]:
+        (w,) = inputs(seed, (6, 7))
+        first, second = function(w)
+        first.register_hook(lambda grad: grad)
+        second.sum().backward()
+        return [w.grad]
+
+    same(run, lambda w: (y := F.layer_norm(w, (7,)).t(), y.to(torch.bfloat16).to(torch.float32)), 4)

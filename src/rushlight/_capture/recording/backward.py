@@ -22,7 +22,7 @@ from rushlight._engine.functorch.transformed import LEVELS
 from rushlight._engine.indexing.inplace import give_history
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
-from rushlight._types.layout import is_dense, memory_order
+from rushlight._types.layout import memory_order
 
 __all__ = ["NAME", "Derived", "How", "ProgramBackwardSpec", "Target", "Variant"]
 
@@ -668,10 +668,11 @@ def _of_one(extra: Extra, number: int) -> Extra:
 
 @lru_cache(1024)
 def _other_order(spec: Any, lies: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The order of the dims of a dense tensor in memory; None where it is `lies`."""
+    """The order of the dims of a tensor in memory, in which results of eager calls lie, too; None where it is `lies`.
+
+    Expanded dims, as those of the gradient of a sum, keep their places.
+    """
     shape = spec.shape
-    if not is_dense(shape, spec.strides):
-        return None
     order = tuple([d for d in memory_order(shape, spec.strides) if shape[d] != 1])
     return None if order == tuple([d for d in lies if shape[d] != 1]) else order
 
@@ -716,9 +717,8 @@ def _arrived(task: Any, edge: Any) -> bool:
 
 
 def _order(x: Tensor) -> tuple[int, ...] | None:
-    """The order of the dims of a dense tensor in memory; None where it is row-major."""
-    spec = x._spec
-    return None if spec.contiguous else _other_order(spec, tuple(range(len(spec.shape))))
+    """The order of the dims of a tensor in memory; None where there is but one element, or none."""
+    return _other_order(x._spec, ())
 
 
 class EndingNode(WholeNode):
