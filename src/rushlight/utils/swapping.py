@@ -94,7 +94,7 @@ def _check_views(tensor: Tensor, name: str) -> None:
 def _leave_base(tensor: Tensor) -> Tensor | None:
     """Take a view from the list, of weak references, that its base keeps; returns the base."""
     base: Any = tensor._base
-    known = base._autograd_meta.views if base is not None else None
+    known = base._autograd_meta.views if base is not None and base._autograd_meta is not None else None
     if not known:
         return None
     others = [view for view in known if view() is not tensor]

@@ -605,7 +605,8 @@ class Tracer(Undocumented, Operations):
             raise Break("reads what a scheduler has changed in the same trace")
         if isinstance(obj, type) and type_attribute(type(obj), "__getitem__") is ABSENT:
             held = type_attribute(obj, "__class_getitem__")
-            if isinstance(getattr(held, "__func__", held), types.FunctionType):
+            held = getattr(held, "__func__", held)
+            if isinstance(held, types.FunctionType) and held.__module__ != "typing":  # `Generic` looks at frames
                 return self.call(self.load_attr(obj, "__class_getitem__"), (index,), {})
         if isinstance(obj, type) and not has_users_metaclass(obj):
             return self.native(operator.getitem, obj, index)
