@@ -83,4 +83,4 @@ class Looks:
         words.extend((GUARD_OPS.load, STATE, 0, _REGISTER, GUARD_OPS.same, _REGISTER, id(held), 0))
         words.extend((GUARD_OPS.run, len(pairs), 0, 0, *[word for pair in pairs for word in pair]))
         words.extend((GUARD_OPS.end, 0, 0, 0))
-        return words.tobytes(), (self._kind, *self._others), None
+        return words.tobytes(), (self._kind, order, *self._others), None
