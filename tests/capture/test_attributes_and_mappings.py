@@ -419,3 +419,25 @@ def test_classes_of_ours_are_ours_under_the_name_torch(monkeypatch: pytest.Monke
     compiled = torch.compile(net, fullgraph=True)
     for _ in range(2):
         assert torch.equal(compiled(x), linear(x)) and net.inner[0] is linear
+
+
+def test_an_attribute_that_is_made_again_comes_last() -> None:
+    class Thing:
+        pass
+
+    def function(thing: Any, x: Any) -> Any:
+        thing.never = 1
+        del thing.never
+        if hasattr(thing, "extra"):
+            del thing.extra
+        thing.extra = 1
+        names = list(vars(thing))
+        thing.__dict__["six"] = 3
+        return x + len(names), names
+
+    for call in (function, compile_function(function)):
+        thing, found = Thing(), []
+        for _ in range(3):
+            found.append(call(thing, torch.ones(2))[1])
+            assert list(vars(thing)) == (["extra", "six"] if len(found) == 1 else ["six", "extra"])
+        assert found == [["extra"], ["six", "extra"], ["six", "extra"]]

@@ -258,6 +258,7 @@ class Outside:
         self.tensors: dict[int, tuple[Tensor, Source]] = {}  # by the identity of the stand-in
         self.begun: dict[int, tuple[Tensor, Any, int, Any]] = {}  # stand-ins, how they lay in memory, and in which
         self.attributes: dict[int, dict[str, Any]] = {}  # writes that wait: object -> name -> value
+        self.recreated: set[tuple[int, str]] = set()  # those of them that were deleted before: they come last
         self.globals: dict[int, dict[str, Any]] = {}
         self.lazies: dict[int, Lazy] = {}
         self.opaque: set[int] = (
@@ -299,7 +300,7 @@ class Outside:
             lazy.dropped = None
         for held in (
             self.sources, self.values, self.shadows, self.tensors,
-            self.begun, self.attributes, self.globals, self.lazies, self.kept, self.opaque, self.unread, self.seen,
+            self.begun, self.attributes, self.recreated, self.globals, self.lazies, self.kept, self.opaque, self.unread, self.seen,
         ):  # fmt: skip
             held.clear()
 

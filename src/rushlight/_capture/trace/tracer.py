@@ -528,9 +528,9 @@ class Tracer(Undocumented, Operations):
         names = list(obj.__dict__)
         self.reads.check(self.outside.sources[id(obj)], f"[*{{}}.__dict__] == {self.constants.name([*names])}")
         for name, value in self.outside.attributes.get(id(obj), {}).items():
-            if value is DELETED:
+            if name in names and (value is DELETED or (id(obj), name) in self.outside.recreated):
                 names.remove(name)
-            elif name not in names:
+            if value is not DELETED and name not in names:
                 names.append(name)
         return names
 
@@ -541,7 +541,11 @@ class Tracer(Undocumented, Operations):
                 raise Break(f"writes {name} of a {type(obj).__name__} from outside")
             if isinstance(obj, threading.local):  # it has its own way to be written
                 raise Break(f"writes the attribute '{name}' of a {type(obj).__name__} of this thread")
-            self.outside.attributes.setdefault(id(obj), {})[name] = value
+            written = self.outside.attributes.setdefault(id(obj), {})
+            if written.get(name) is DELETED and value is not DELETED:  # it comes after all others in the object's dict
+                del written[name]
+                self.outside.recreated.add((id(obj), name))
+            written[name] = value
             return
         self.mark_unrepeatable()
         if value is DELETED:

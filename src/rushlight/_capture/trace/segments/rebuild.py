@@ -583,6 +583,8 @@ class Rebuild:
             real = next(x for x in self.outside.kept if id(x) == key)
             for name, value in names.items():
                 hidden = not isinstance(real, types.CellType) and _is_hidden(real, name)
+                if (key, name) in self.outside.recreated and name in getattr(real, "__dict__", ()):
+                    self.lines.append(f"{owner}.__dict__.pop({name!r}, None)")
                 if hidden and value is DELETED:
                     text = f"{owner}.__dict__.pop({name!r}, None)"
                 elif hidden:
