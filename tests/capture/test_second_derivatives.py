@@ -349,3 +349,26 @@ def test_an_expanded_gradient_behind_a_hook() -> None:
         return [w.grad]
 
     same(run, lambda w: (y := F.layer_norm(w, (7,)).t(), y.to(torch.bfloat16).to(torch.float32)), 4)
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return grad * x.exp()
+
+
+def test_a_function_that_can_be_differentiated_once() -> None:
+    compiled = torch.compile(lambda x: Once.apply(x) * x)
+    for function in (lambda x: Once.apply(x) * x, compiled):
+        x = torch.ones(3, requires_grad=True)
+        (first,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+        assert first.requires_grad
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            first.sum().backward()

@@ -66,7 +66,7 @@ class Derived(NamedTuple):
     `forward` goes from what the program saved (`picks`) and the gradients to the results; `backward` from what `saved`
     lists to those at `targets`, by `outputs`.  `results` are the numbers of the results at each edge; those in `passed`
     are given gradients as they are, and those in `mask` have a history, which leads to the targets in `reach`, to
-    `several` on more than one way.
+    `several` on more than one way.  `refusal` is the error that their backward raises.
     """
 
     forward: Graph
@@ -82,6 +82,7 @@ class Derived(NamedTuple):
     several: tuple[int, ...]
     lies: dict[int, tuple[int, ...]]
     level: Any  # `derivatives.Level`, which records further backward
+    refusal: Exception | None = None
 
 
 class ProgramBackwardSpec(BackwardSpec):
@@ -637,6 +638,8 @@ class DerivedNode(StagedNode):
         info = self.info
         if self.saved is None:
             self._refuse()
+        if info.found.refusal is not None:
+            raise info.found.refusal
         mask, arrived, usual = info.wanted(grads), self._arrivals(), not STATE.word & GRAD
         if not usual and (found := self._with_history(grads)) is not None:
             return found

@@ -19,7 +19,7 @@ from rushlight._capture.recording.backward import Derived, How, Target, Variant
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Call, Copy, Fill
 from rushlight._capture.recording.memory import InputBackward
-from rushlight._capture.recording.regions import Layout
+from rushlight._capture.recording.regions import Layout, RegionError
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode, next_sequence, split_edge
 from rushlight._engine.core.tensor import Tensor, edge_of
@@ -256,7 +256,7 @@ class Level:
         """How the gradients are computed where they get a history; None where that is not known."""
         try:
             return self._derived(mask, how)
-        except (RecordingError, NotImplementedError, Restart):
+        except (RecordingError, RegionError, NotImplementedError, Restart):
             return None
 
     def _derived(self, mask: tuple[bool, ...], how: How) -> Derived:
@@ -278,13 +278,10 @@ class Level:
             above = Level(build, self.assembler, self.program, tensors, (), self, given)
             ends, reach, several = above.frontier(results)
             cotangents = [above.stand_in(x._spec, None, False) for x in tensors.values()]
-            gradients: list[Any] = [None] * len(ends)
-            if tensors and ends:
-                stops = {edge.node for edge in ends}
-                gradients = run_backward(list(tensors.values()), cotangents, True, False, ends, False, False, stops)
-                build._check_writes(start)
+            gradients, refusal = above._gradients(list(tensors.values()), cotangents, ends)
+            build._check_writes(start)
         above.edges = [Point(edge, None if g is None else g._spec) for edge, g in zip(ends, gradients, strict=True)]
-        targets = [above.target(point) for point in above.edges]
+        targets = [above.target(point, refusal is not None) for point in above.edges]
         values = self._assembled(start, [*results, *[g for g in gradients if g is not None]])
         graph, picks = self._from_saved([*above.given, *cotangents], values)
         n, taken = len(results), len(picks) + len(above.given)
@@ -309,8 +306,21 @@ class Level:
             reach, several,
             {i: tuple(memory_order([hint(s) for s in x._spec.shape], [hint(s) for s in x._spec.strides]))
              for i, x in zip(above.tensors, cotangents, strict=True)},
-            above,
+            above, refusal,
         )  # fmt: skip
+
+    def _gradients(
+        self, roots: list[Any], cotangents: list[Tensor], ends: list[GradientEdge]
+    ) -> tuple[list[Any], Exception | None]:
+        """The gradients at the ends of the history; or the error that eager backward raises, too, once it runs."""
+        if not roots or not ends:
+            return [None] * len(ends), None
+        try:
+            return run_backward(roots, cotangents, True, False, ends, False, False, {e.node for e in ends}), None
+        except (RecordingError, NotImplementedError):
+            raise
+        except Exception as error:  # of a function that can be differentiated once, or of the user's code
+            return [None] * len(ends), error.with_traceback(None)
 
     def frontier(self, results: Sequence[Tensor]) -> tuple[list[GradientEdge], list[int], tuple[int, ...]]:
         """Where the history of this level ends: edges; for each of `results` a bit for each edge that it leads to; and
@@ -345,11 +355,13 @@ class Level:
         reach = [0 if x._node is None else led(edge_of(x)) for x in results]
         return edges, reach, tuple([k for k, n in enumerate(count) if n > 1])
 
-    def target(self, point: Point) -> Target:
-        """What an edge at which this level's history ends is at run time.  RecordingError if it is not known."""
+    def target(self, point: Point, refused: bool) -> Target:
+        """What an edge at which this level's history ends is at run time: of a history that is `refused` edges lead to
+        the nodes alone.  RecordingError if it is not known.
+        """
         edge, spec = point
         key = edge.node, edge.output_nr
-        if spec is None:
+        if spec is None and not refused:
             return Target("none", 0, 0)
         for k, x in enumerate(self.given):
             if split_edge(edge_of(x)) == key:
@@ -361,6 +373,8 @@ class Level:
             for j, x in level.tensors.items():
                 if split_edge(edge_of(x)) == key:
                     return Target("output", number, j)
+            if level.owns(edge.node) and refused:
+                return Target("output", number, next(iter(level.tensors)))
             if level.owns(edge.node):
                 return Target("point", number, level.point(edge, spec))
         raise RecordingError("a backward of backward leads to a tensor that the backward does not lead to")
