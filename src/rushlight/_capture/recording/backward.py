@@ -232,13 +232,17 @@ class ProgramBackwardSpec(BackwardSpec):
 class DerivedBackwardSpec(ProgramBackwardSpec):
     """How the gradients of a program's node, or of their node, are computed and differentiated."""
 
-    __slots__ = ("below", "call", "found", "reach")
+    __slots__ = ("call", "found", "reach")
+
+    # Variants read what the program has saved, not what this node has: `DerivedNode` asks for them itself.
+    _from_results = BackwardSpec._from_results
+    _prepared = BackwardSpec._prepared
 
     def __init__(self, found: Derived, below: ProgramBackwardSpec) -> None:
         what = Backward(found.forward, found.backward, found.saved, found.outputs)
         level = found.level
         super().__init__(what, (), found.mask, below._device, level.variant, level.derive, found.several)
-        self.found, self.below, self._lock, self.lies, self.level = found, below, below._lock, found.lies, level
+        self.found, self._lock, self.lies, self.level = found, below._lock, found.lies, level
         self.call = GRAPH_CALLS.caller(found.forward, NAME)
         self.reach = [[t for t in range(len(found.targets)) if bits >> t & 1] for bits in found.reach]
         self.cls, self.inner = _node_of(DerivedNode), level.inner()

@@ -241,9 +241,9 @@ class Level:
             found = run_backward(roots, given, True, False, edges, False, how.apart, ends)
             self.build._check_writes(start)
             self.note(how.cut, found[len(wanted) :])
-        reached = dict(zip(wanted, found, strict=False))
+        arrived = dict(zip(wanted, found, strict=False))
         parts: list[tuple[Tensor, ...]] = []
-        for each in [*[reached.get(k) for k in range(len(self.edges))], *found[len(wanted) :]]:
+        for each in [*[arrived.get(k) for k in range(len(self.edges))], *found[len(wanted) :]]:
             parts.append(each if type(each) is tuple else () if each is None else (each,))
         values = self._assembled(start, [g for each in parts for g in each])
         graph, picks = self._from_saved([*self.given, *given], values)
@@ -287,11 +287,8 @@ class Level:
         n, taken = len(results), len(picks) + len(above.given)
         inputs, outputs = list(graph.inputs), list(graph.outputs)
         joint = Joint(inputs[:taken], outputs[:n], list(graph.nodes), inputs[taken:], outputs[n:])
-        passed = {
-            k: next(g for g, y in enumerate(given) if y is x)
-            for k, x in enumerate(results)
-            if any(y is x for y in given)
-        }
+        numbers = {id(y): g for g, y in enumerate(given)}
+        passed = {k: numbers[id(x)] for k, x in enumerate(results) if id(x) in numbers}
         held = build._saved_by(above.nodes())
         unheld, overwritten = [], []  # what may be changed before backward: eager nodes do not save it
         if held is not None:
