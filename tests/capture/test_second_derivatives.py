@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import rushlight as torch
+from rushlight._capture.bytecode.versions import supported
 from rushlight.nn import functional as F
+
+pytestmark = pytest.mark.skipif(not supported(), reason="functions are not compiled on this version of Python")
 
 
 def inputs(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
