@@ -15,7 +15,8 @@ from threading import Lock
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._capture.recording.backward import Derived, How, ProgramBackwardSpec, Variant
+from rushlight._capture.recording.derivatives.records import Derived, How, Variant
+from rushlight._capture.recording.derivatives.specs import ProgramBackwardSpec
 from rushlight._capture.recording.dynamic.sized_links import SizedLinks
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._capture.recording.assemble import Given
-from rushlight._capture.recording.backward import NAME, ProgramBackwardSpec
+from rushlight._capture.recording.derivatives.records import NAME
+from rushlight._capture.recording.derivatives.specs import ProgramBackwardSpec
 from rushlight._capture.recording.errors import CheckFailed, RecordingError
 from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.replaced import release, replaced_gradients

@@ -8,14 +8,14 @@ from typing import Any
 
 from rushlight._base.collector import uncollected
 from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
-from rushlight._capture.recording.backward import How, Variant
 from rushlight._capture.recording.control_flow import ControlFlow
+from rushlight._capture.recording.derivatives.levels import Level, Point
+from rushlight._capture.recording.derivatives.records import How, Variant
 from rushlight._capture.recording.errors import BackwardWriteError, RecordingError
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
-from rushlight._capture.recording.running.derivatives import Level, Point
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart
 from rushlight._engine.autograd.engine import run_backward

@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.assemble import Given, Restart
-from rushlight._capture.recording.backward import Derived, How, Target, Variant
+from rushlight._capture.recording.derivatives.records import Derived, How, Target, Variant
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Call, Copy, Fill
 from rushlight._capture.recording.memory import InputBackward
