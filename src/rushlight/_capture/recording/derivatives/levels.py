@@ -289,11 +289,13 @@ class Level:
         joint = Joint(inputs[:taken], outputs[:n], list(graph.nodes), inputs[taken:], outputs[n:])
         numbers = {id(y): g for g, y in enumerate(given)}
         passed = {k: numbers[id(x)] for k, x in enumerate(results) if id(x) in numbers}
-        held = build._saved_by(above.nodes())
+        held = build.saved_memory.by_nodes(above.nodes())
         unheld, overwritten = [], []  # what may be changed before backward: eager nodes do not save it
         if held is not None:
-            unheld = [k for k, x in enumerate(results) if build._address(x) not in held]
-            overwritten = [len(picks) + k for k, x in enumerate(above.given) if build._address(x) not in held]
+            unheld = [k for k, x in enumerate(results) if build.saved_memory.address(x) not in held]
+            overwritten = [
+                len(picks) + k for k, x in enumerate(above.given) if build.saved_memory.address(x) not in held
+            ]
         forward, backward, saved = partition(joint, overwritten, unheld=unheld)
         number = iter(range(len(gradients)))
         return Derived(

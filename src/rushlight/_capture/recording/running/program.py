@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
 from rushlight._base.collector import uncollected
 from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
 from rushlight._capture.recording.control_flow import ControlFlow
+from rushlight._capture.recording.derivatives.histories import history_of, keeps
 from rushlight._capture.recording.derivatives.levels import Level, Point
 from rushlight._capture.recording.derivatives.records import How, Variant
+from rushlight._capture.recording.derivatives.saved_memory import MOST_HISTORIES, SavedMemory
 from rushlight._capture.recording.errors import BackwardWriteError, RecordingError
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward, Memory
@@ -19,11 +21,11 @@ from rushlight._capture.recording.running.compiled import Changed, CompiledProgr
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart
 from rushlight._engine.autograd.engine import run_backward
-from rushlight._engine.autograd.node import RELEASED, AccumulateGrad, GradientEdge, Node, OpNode, Packed, split_edge
+from rushlight._engine.autograd.node import RELEASED, GradientEdge, split_edge
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor, edge_of, was_changed
 from rushlight._graph.core import Graph, Value, live_nodes
-from rushlight._transforms.partition import Joint, partition, readers_of
+from rushlight._transforms.partition import Joint, partition
 from rushlight._types.layout import contiguous_strides, dense_strides, is_dense, memory_order
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import hint
@@ -69,7 +71,7 @@ class _Build:
             raise RecordingError("the host draws random numbers in a program of another device")
         self.forward_end = len(recording.log)
         self.cotangents: list[Tensor] = []
-        self._idle: set[Any] = set()  # nodes of the history that computed nothing when backward was recorded last
+        self.saved_memory = SavedMemory(self)
         self.gradients: list[Tensor | None] = []
         self.wrt: list[int] = []
         changed = {j for _, j in self.histories}
@@ -225,7 +227,7 @@ class _Build:
 
     def _origins(self, j: int) -> list[int]:
         """The inputs to which the history of an output leads."""
-        history = set(map(id, _history([self.outputs[j]])))
+        history = set(map(id, history_of([self.outputs[j]])))
         found = []
         for i in range(len(self.standing)):
             edge = self._edge(i)
@@ -265,7 +267,7 @@ class _Build:
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
         self.several = self._reached_by_several()
-        self.frees = any(_keeps(node) for node in _history([self.outputs[j] for j in self.wanting]))
+        self.frees = any(keeps(node) for node in history_of([self.outputs[j] for j in self.wanting]))
 
     def _reached_by_several(self) -> list[int]:
         """The edges to inputs (numbers in `edges`) to which more than one edge of the recorded history leads."""
@@ -290,7 +292,7 @@ class _Build:
         """
         if len(self.wanting) < 2:
             return {}
-        saved = {j: {id(n) for n in _history([self.outputs[j]]) if _keeps(n)} for j in self.wanting}
+        saved = {j: {id(n) for n in history_of([self.outputs[j]]) if keeps(n)} for j in self.wanting}
         found = {j: frozenset(k for k in saved if saved[k] & saved[j]) for j in saved}
         return {} if all(len(each) == len(saved) for each in found.values()) else found
 
@@ -308,10 +310,10 @@ class _Build:
         """
         roots = [*[self.outputs[self.wanting[k]] for k in chosen], *[edge for edge, _ in seeds]]
         cotangents = [*[(laid or {}).get(k, self.cotangents[k]) for k in chosen], *[x for _, x in seeds]]
-        self._idle = set()
+        self.saved_memory.idle = set()
         start = len(self.recording.log)
         found = run_backward(
-            roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self._idle
+            roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self.saved_memory.idle
         )
         self._check_writes(start)
         return [self._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
@@ -365,16 +367,16 @@ class _Build:
         cotangents += [self.level.value_of(x) for _, x in seeded]
         nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
         count = len(self.outputs)
-        held = self._held_by(
+        held = self.saved_memory.of(
             [self.wanting[k] for k in chosen],
             None if edges is None else {self.edges[k].node for k in edges},
             [edge.node for edge, _ in seeded],
         )
-        inputs = [i for i in self._inputs_held(logical.inputs, assembler.given, held) if ("input", i) in sources]
+        inputs = [i for i in self.saved_memory.inputs(logical.inputs, assembler.given, held) if ("input", i) in sources]
         every = only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
         given = {i: assembler.given.get(v) for i, v in enumerate(logical.inputs)}
         tensors = [i for i, each in given.items() if each is not None and each.kind == "input"]
-        if held is not None and len(self.wanting) <= _MOST_HISTORIES:
+        if held is not None and len(self.wanting) <= MOST_HISTORIES:
             only = [(kind, i) for kind, i in only if kind != "input" or i in inputs or i not in tensors]
         joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
         try:
@@ -384,7 +386,9 @@ class _Build:
                 raise
             _, graph, saved = partition(joint, only=every)  # an inner result that an eager node holds is computed again
         saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
-        graph, saved = self._with_held(graph, saved, (logical.inputs, logical.outputs), held, inputs, sources)
+        graph, saved = self.saved_memory.with_changes_noticed(
+            graph, saved, (logical.inputs, logical.outputs), held, inputs, sources
+        )
         number = count_from(0)
         return graph, saved, [tuple(next(number) for _ in each) for each in parts]
 
@@ -494,20 +498,24 @@ class _Build:
         builder = assembler.builder
         inputs = [v for v in builder.inputs if v not in ends and v not in cotangents]
         inputs += self._differentiated(assembler, inputs)
-        written, held = {c.given for c in changed}, self._held()
+        written, held = {c.given for c in changed}, self.saved_memory.of_all()
         overwritten = [
             i
             for i, v in enumerate(inputs)
-            if v in given and given[v].kind == "input" and (given[v] in written or not self._stays(given[v], held))
+            if v in given
+            and given[v].kind == "input"
+            and (given[v] in written or not self.saved_memory.stays(given[v], held))
         ]
-        unheld = [j for j, x in enumerate(self.outputs) if held is not None and self._address(x) not in held]
+        unheld = [
+            j for j, x in enumerate(self.outputs) if held is not None and self.saved_memory.address(x) not in held
+        ]
         physical = [*[s.value for s in storages], *[c.value for c in changed]]
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)
-        overwritten += self._held_by_others(joint, given)
+        overwritten += self.saved_memory.overwritten_by_others(joint, given)
         logical, backward, saved = partition(joint, overwritten, unheld=unheld, after=self.late_calls)
-        still = [i for i in self._inputs_held(inputs, given, held) if given[inputs[i]] not in written]
-        backward, saved = self._with_held(backward, saved, (inputs, values), held, still)
+        still = [i for i in self.saved_memory.inputs(inputs, given, held) if given[inputs[i]] not in written]
+        backward, saved = self.saved_memory.with_changes_noticed(backward, saved, (inputs, values), held, still)
         residuals = list(logical.outputs[len(values) :])
         used = _used(builder, [*values, *physical, *residuals])  # `values`: outputs that are inputs, or views of such
         used.update(self.kept, _targets(assembler, changed), [inputs[i] for k, i in saved if k == "input"])
@@ -536,89 +544,6 @@ class _Build:
         if self.frees:
             program.run_backward_once()
         return program
-
-    def _with_held(
-        self,
-        backward: Graph,
-        saved: list[tuple[str, int]],
-        values: tuple[Sequence[Value], Sequence[Value]],
-        held: set[int] | None,
-        inputs: Sequence[int],
-        among: Collection[Any] | None = None,
-    ) -> tuple[Graph, list[tuple[str, int]]]:
-        """Save `inputs`, and outputs, that an eager program saves, too, where backward reads something else: a change
-        of one in place has to be an error.  `among` lists what can be saved, if that is known.
-        """
-        known = {self._address(self.outputs[i]) for kind, i in saved if kind == "output" and i < len(self.outputs)}
-        more: dict[int, int] = {}
-        for j, x in enumerate(self.outputs):
-            if held is not None and x._spec.numel and self._address(x) in held and self._address(x) not in known:
-                if id(x) not in self.numbers and (among is None or ("output", j) in among):
-                    more.setdefault(self._address(x), j)
-        places = [("output", j) for j in more.values()] + [("input", i) for i in inputs if ("input", i) not in saved]
-        if not places:
-            return backward, saved
-        like = [values[kind == "output"][k] for kind, k in places]
-        fresh = [Value(v.shape, v.dtype) for v in like]
-        given = [*backward.inputs[: len(saved)], *fresh, *backward.inputs[len(saved) :]]
-        return Graph(given, backward.nodes, backward.outputs), [*saved, *places]
-
-    def _inputs_held(self, inputs: Sequence[Value], given: dict[Value, Given], held: set[int] | None) -> list[int]:
-        """The inputs that an eager program saves."""
-        return [
-            i
-            for i, v in enumerate(inputs)
-            if held and v in given and given[v].kind == "input" and self._stays(given[v], held)
-        ]
-
-    def _held(self) -> set[int] | None:
-        """The memory that backward reads from the recorded history: what an eager program has saved may not be changed
-        before backward, anything else may.  None where nobody knows.
-        """
-        return self._held_by(self.wanting)
-
-    def _held_by(
-        self, wanting: Sequence[int], targets: Collection[Any] | None = None, besides: Sequence[Any] = ()
-    ) -> set[int] | None:
-        """The same for some of the outputs and nodes, of nodes behind which one of `targets` lies if these are given."""
-        history = list(_history([self.outputs[j] for j in wanting], besides))
-        passed = set(history) if targets is None else _leading_to(history, targets)
-        return self._saved_by([node for node in history if node not in self._idle and node in passed])
-
-    def _saved_by(self, nodes: Iterable[Any]) -> set[int] | None:
-        """The memory that nodes have saved; None where nobody knows."""
-        found = set()
-        for node in nodes:
-            for item in getattr(node, "saved", None) or ():
-                if isinstance(item, Tensor):
-                    found.add(self._address(item))
-                elif type(item) is Packed:
-                    return None
-            if not isinstance(node, OpNode) and not isinstance(node, (AccumulateGrad, InputBackward)):
-                found.update(self._address(x) for x in _saved_by_user(node))
-        return found
-
-    def _held_by_others(self, joint: Joint, given: dict[Value, Given]) -> list[int]:
-        """Inputs from which the backward of an output is computed though its history does not hold them, that of
-        another output does: they may be changed before it runs.
-        """
-        if not 1 < len(self.wanting) <= _MOST_HISTORIES:
-            return []
-        readers = readers_of(joint)
-        held = [self._held_by([j]) for j in self.wanting]
-        return [
-            i
-            for i, v in enumerate(joint.inputs)
-            if v in given and given[v].kind == "input"
-            if not all(self._stays(given[v], each) for k, each in enumerate(held) if readers.get(v, 0) >> k & 1)
-        ]
-
-    def _address(self, x: Tensor) -> int:
-        return int(self.recording.memory_at(x._ptr).address) if x._spec.numel else 0
-
-    def _stays(self, given: Given, held: set[int] | None) -> bool:
-        """Whether an input holds until backward what it holds now: what an eager program saves too."""
-        return held is None or self._address(self.standing[given.content]) in held
 
     def _differentiated(self, assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
         """The graph's inputs that are the tensors with gradients; those that the graph does not have are added."""
@@ -725,7 +650,7 @@ class _Build:
             root = stretch.root
             if root is None or root.kind != "input" or stretch.value is stretch.first:
                 continue
-            if not parts and not self.recording.writers.get(self._address(self.standing[root.content])):
+            if not parts and not self.recording.writers.get(self.saved_memory.address(self.standing[root.content])):
                 continue  # it was read as another dtype: a view of the same elements
             if stretch.value is None:
                 assembler._hold(stretch, root.dtype)
@@ -737,62 +662,15 @@ class _Build:
         return changed
 
 
-_MOST_HISTORIES = 16  # of outputs whose histories are told apart
-
-
 def _is_released(x: Tensor) -> bool:
     """Whether a backward call of the program has freed what the history of a tensor saved."""
-    return any(getattr(node, "saved", ()) is None for node in _history([x]))
+    return any(getattr(node, "saved", ()) is None for node in history_of([x]))
 
 
 def _has_hooks(x: Tensor) -> bool:
     """Whether the program put a hook on the history of a tensor."""
-    extras = [getattr(node, "_extra", None) for node in _history([x]) if not isinstance(node, InputBackward)]
+    extras = [getattr(node, "_extra", None) for node in history_of([x]) if not isinstance(node, InputBackward)]
     return any(extra is not None and (extra.tensor_hooks or extra.pre_hooks or extra.post_hooks) for extra in extras)
-
-
-def _history(tensors: Sequence[Any], nodes: Sequence[Any] = ()) -> Iterator[Any]:
-    """The nodes of the histories of some tensors, and of those behind some nodes."""
-    todo, seen = [*[x._node for x in tensors], *nodes], set[int]()
-    while todo:
-        node = todo.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        todo += [edge[0] for edge in node.next_functions]
-
-
-def _leading_to(history: Sequence[Any], targets: Collection[Any]) -> set[Any]:
-    """Those of the nodes of a history from which backward comes to one of `targets`."""
-    before: dict[Any, list[Any]] = {}
-    for node in history:
-        for edge in node._edges:
-            if edge is not None:
-                before.setdefault(split_edge(edge)[0], []).append(node)
-    todo, found = list(targets), set[Any]()
-    while todo:
-        for node in before.get(todo.pop(), ()):
-            if node not in found:
-                found.add(node)
-                todo.append(node)
-    return found
-
-
-def _keeps(node: Any) -> bool:
-    """Whether a node holds something that backward frees."""
-    inner = getattr(node, "function", None)  # of a node for an in-place change of a view
-    if inner is not None and isinstance(inner, Node):
-        return _keeps(inner)
-    return (
-        bool(getattr(node, "saved", None) or getattr(node, "_saved", None)) or getattr(node, "rule", None) is not None
-    )
-
-
-def _saved_by_user(node: Any) -> list[Tensor]:
-    found = [item[0] for item in getattr(node, "_saved", None) or () if item is not None]
-    found += list(getattr(node, "_to_save", None) or ())
-    return [x for x in found if isinstance(x, Tensor)]
 
 
 def _dress_of(x: Tensor) -> Dress:
