@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
+from rushlight._base.log import LOG
 from rushlight._capture.bytecode.versions import supported
 from rushlight.nn import functional as F
 
@@ -375,3 +376,15 @@ def test_a_function_that_can_be_differentiated_once() -> None:
         assert first.requires_grad
         with pytest.raises(RuntimeError, match="differentiate twice"):
             first.sum().backward()
+
+
+def test_the_log_tells_what_is_differentiated_as_a_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    def branches(x: Any, w: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: (a @ w).sin(), lambda a: (a @ w).cos(), (x,)) * w
+
+    with LOG.scoped(frozenset({"joint"})):
+        penalty((4, 4), other=(4, 4))(torch.compile(branches), 0)
+    assert "as a whole, not operator by operator: second derivatives of control flow" in capfd.readouterr().err
+    with LOG.scoped(frozenset({"joint"})):
+        penalty((4, 4), other=(4, 4))(torch.compile(lambda x, w: (x @ w).sin() * w), 0)
+    assert "as a whole" not in capfd.readouterr().err

@@ -8,16 +8,19 @@ until the program's own backward comes by.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from operator import or_
 from threading import RLock
 from typing import Any, NamedTuple
 
+from rushlight._base.log import log
 from rushlight._capture.recording.assemble import Given, Restart
 from rushlight._capture.recording.derivatives.records import Derived, How, Target, Variant
+from rushlight._capture.recording.derivatives.saved_memory import MOST_HISTORIES
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Call, Copy, Fill
+from rushlight._capture.recording.log import Branch, Check, Collective, Draw, Loop, Move, Read
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, RegionError
 from rushlight._engine.autograd.engine import run_backward
@@ -30,7 +33,20 @@ from rushlight._types.layout import dense_strides, is_dense, memory_order
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import hint
 
-__all__ = ["Level", "Point"]
+__all__ = ["GradientLevel", "Level", "Point", "ProgramLevel"]
+
+Program = tuple[Graph, Sequence[tuple[str, int]]]
+
+# Entries of a log that are not made of calls, and what to call them
+_ENTRIES: dict[type, str] = {
+    Branch: "control flow",
+    Loop: "control flow",
+    Draw: "random numbers",
+    Collective: "communication",
+    Read: "elements that the host reads",
+    Check: "checks of elements",
+    Move: "copies between devices",
+}
 
 
 class Point(NamedTuple):
@@ -40,31 +56,24 @@ class Point(NamedTuple):
     spec: Any
 
 
-class Level:
-    """Recorded tensors with a history: what a program gives, or gradients of such tensors.
+class Level(ABC):
+    """Recorded tensors with a history.
 
-    `build` has the recording, `logical` and `sources` are the graph of the program and what it saves.  `tensors` are
-    those that have a history, by number; `edges` where it ends; `given` the stand-ins for gradients that it began with,
-    of this level and those `below`.
+    `build` has the recording, `program` is the graph of the program and what it saves.  `tensors` are those that have a
+    history, by number; `edges` where it ends; `given` the stand-ins for gradients that it began with, of this level and
+    those `below`.
     """
 
     def __init__(
-        self,
-        build: Any,
-        assembler: Any,
-        program: tuple[Graph, Sequence[tuple[str, int]]],
-        tensors: dict[int, Tensor],
-        edges: Sequence[Point],
-        below: Level | None = None,
-        given: Sequence[Tensor] = (),
+        self, build: Any, assembler: Any, program: Program, tensors: dict[int, Tensor], below: Level | None, lock: Any
     ) -> None:
         self.build, self.assembler, self.program = build, assembler, program
-        self.tensors, self.edges, self.below = tensors, edges, below
+        self.tensors, self.below, self._lock = tensors, below, lock
+        self.edges: Sequence[Point] = ()
         self.levels: list[Level] = [self] if below is None else [*below.levels, self]
-        self.given: list[Tensor] = [] if below is None else [*below.given, *given]
+        self.given: list[Tensor] = []
         self.points: list[Point] = []
         self._numbers: dict[tuple[int, int], int] = {}  # of the points, by node and its output
-        self._lock: Any = RLock() if below is None else below._lock  # backward calls of several threads ask
         self.last = next_sequence()  # nodes up to here
         self._nodes: frozenset[Any] = frozenset()
         self._walked = -1
@@ -167,10 +176,6 @@ class Level:
             if g is not None:
                 self.point(edge, (g[0] if type(g) is tuple else g)._spec)
 
-    def seeded(self, seeds: Sequence[tuple[int, tuple[int, ...] | None]]) -> list[Any]:
-        """Points, as (edge, stand-in for the gradient that has arrived there), from (number, order of its dims)."""
-        return [(self.points[p].edge, self.stand_in(self.points[p].spec, order, False)) for p, order in seeds]
-
     # ***** gradients as values of the graph *****
 
     def stand_in(self, spec: Spec, order: tuple[int, ...] | None, wants: bool) -> Tensor:
@@ -194,24 +199,35 @@ class Level:
         return Value(tuple(x._spec.shape), x._spec.dtype)
 
     def _assembled(self, start: int, tensors: Sequence[Tensor]) -> list[Value]:
-        """What was recorded since `start` as values of the graph."""
-        entries = self.build.recording.log[start:]
-        if any(type(entry) not in (Call, Copy, Fill) for entry in entries):
-            raise RecordingError("a backward of backward that is not made of calls alone")
-        self.assembler.run(entries)
+        """Run what was recorded since `start`, and give tensors as values of the graph."""
+        self.assembler.run(self.build.recording.log[start:])
         with self.assembler.builder:
-            return [self.build._gradient(x, self.assembler) for x in tensors]
+            return [self.build.gradient_value(x, self.assembler) for x in tensors]
 
-    def _from_saved(self, cotangents: Sequence[Tensor], values: Sequence[Value]) -> tuple[Graph, list[int]]:
-        """A graph of values over what the program has saved, and the stand-ins; and which of the saved it takes."""
+    def _check_calls_alone(self, start: int) -> None:
+        """RecordingError where something else than calls was recorded since `start`."""
+        other = {_ENTRIES[type(entry)] for entry in self.build.recording.log[start:] if type(entry) in _ENTRIES}
+        if other:
+            raise RecordingError(f"a backward of backward with {', '.join(sorted(other))}")
+
+    def _from_saved(
+        self, cotangents: Sequence[Tensor], values: Sequence[Value], unsaved: Collection[Any] = ()
+    ) -> tuple[Graph, list[Any]]:
+        """A graph of values over what the program has saved but `unsaved`, and the stand-ins; and what it takes of the
+        saved.
+        """
         (logical, sources), given = self.program, [self.value_of(x) for x in cotangents]
         count = len(self.build.outputs)
-        only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
+        full = {("output", count + i) if kind == "residual" else (kind, i): (kind, i) for kind, i in sources}
         nodes = live_nodes(self.assembler.builder.nodes, [*logical.outputs, *values])
         joint = Joint(list(logical.inputs), logical.outputs, nodes, given, list(values))
-        _, graph, saved = partition(joint, only=only)
-        places = {source: k for k, source in enumerate(only)}
-        return graph, [places[source] for source in saved]
+        _, graph, saved = partition(joint, only=[each for each, source in full.items() if source not in unsaved])
+        return graph, [full[each] for each in saved]
+
+    def _places(self, sources: Sequence[Any]) -> list[int]:
+        """Where the program saves these."""
+        places = {source: k for k, source in enumerate(self.program[1])}
+        return [places[source] for source in sources]
 
     # ***** what is recorded *****
 
@@ -232,31 +248,51 @@ class Level:
 
     def variant(self, mask: tuple[bool, ...], how: How) -> Variant:
         """See `ProgramBackwardSpec`: the gradients at the edges, from some of the tensors and points."""
-        recording, start = self.build.recording, len(self.build.recording.log)
-        with recording.continued():
+        start = len(self.build.recording.log)
+        with self.build.recording.continued():
             roots, given = self._roots(mask, how, False)
-            wanted, crossing = list(range(len(self.edges)) if how.edges is None else how.edges), self.crossing(how.cut)
-            edges = [*[self.edges[k].edge for k in wanted], *crossing]
-            ends = {edge.node for edge in [*crossing, *[point.edge for point in self.edges]]}
-            found = run_backward(roots, given, True, False, edges, False, how.apart, ends)
-            self.build._check_writes(start)
-            self.note(how.cut, found[len(wanted) :])
+            wanted = range(len(self.edges)) if how.edges is None else how.edges
+            found = self._gradients_at([self.edges[k].edge for k in wanted], roots, given, how)
         arrived = dict(zip(wanted, found, strict=False))
         parts: list[tuple[Tensor, ...]] = []
         for each in [*[arrived.get(k) for k in range(len(self.edges))], *found[len(wanted) :]]:
             parts.append(each if type(each) is tuple else () if each is None else (each,))
+        if self.below is not None:
+            self._check_calls_alone(start)
         values = self._assembled(start, [g for each in parts for g in each])
-        graph, picks = self._from_saved([*self.given, *given], values)
-        base = len(self.program[1])
         numbers = iter(range(len(values)))
-        sources = [*picks, *range(base, base + len(self.given))]
-        return graph, sources, [tuple(next(numbers) for _ in each) for each in parts]
+        values += [made.value for made in self.assembler.last_calls()]
+        graph, places = self._over_saved(mask, how, given, values)
+        return graph, places, [tuple(next(numbers) for _ in each) for each in parts]
+
+    @abstractmethod
+    def _over_saved(
+        self, mask: tuple[bool, ...], how: How, given: Sequence[Tensor], values: Sequence[Value]
+    ) -> tuple[Graph, list[int]]:
+        """The graph of a variant, and the places of what it reads of the saved."""
+
+    def _gradients_at(
+        self, edges: Sequence[GradientEdge], roots: list[Any], given: list[Tensor], how: How, history: bool = False
+    ) -> list[Any]:
+        """Recorded gradients at edges where this level ends, then at those that cross the cut."""
+        crossing = self.crossing(how.cut)
+        ends = {edge.node for edge in crossing}
+        if self.below is not None:
+            ends.update(point.edge.node for point in self.edges)
+        asked = [*edges, *crossing]
+        found = self.build.backward(roots, given, asked, how.apart, ends, history)
+        self.note(how.cut, found[len(edges) :])
+        if self.below is None:
+            found = [self.build.plain(edge.node, g) for edge, g in zip(asked, found, strict=True)]
+        return found
 
     def derive(self, mask: tuple[bool, ...], how: How) -> Derived | None:
         """How the gradients are computed where they get a history; None where that is not known."""
         try:
             return self._derived(mask, how)
-        except (RecordingError, RegionError, NotImplementedError, Restart):
+        except (RecordingError, RegionError, NotImplementedError, Restart) as error:
+            reason = "memory that is read in two forms" if isinstance(error, Restart) else error
+            log("joint", f"gradients of gradients are computed as a whole, not operator by operator: {reason}")
             return None
 
     def _derived(self, mask: tuple[bool, ...], how: How) -> Derived:
@@ -264,26 +300,22 @@ class Level:
         with build.recording.continued():
             roots, cotangents = self._roots(mask, how, True)
             given = list({id(x): x for x in cotangents}.values())
-            edges = [*[point.edge for point in self.edges], *self.crossing(how.cut)]
-            stops = {edge.node for edge in (edges if self.below is not None else self.crossing(how.cut))}
-            found = run_backward(roots, cotangents, True, True, edges, False, False, stops)
-            build._check_writes(start)
-            self.note(how.cut, found[len(self.edges) :])
-            if self.below is None:
-                found = [build._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
+            found = self._gradients_at([point.edge for point in self.edges], roots, cotangents, how, True)
             made = {id(g): g for g in found if g is not None}
             places = {key: k for k, key in enumerate(made)}
             results = list(made.values())
             tensors = {i: x for i, x in enumerate(results) if x._node is not None}
-            above = Level(build, self.assembler, self.program, tensors, (), self, given)
+            above = GradientLevel(self, tensors, given)
             ends, reach, several = above.frontier(results)
             cotangents = [above.stand_in(x._spec, None, False) for x in tensors.values()]
             gradients, refusal = above._gradients(list(tensors.values()), cotangents, ends)
-            build._check_writes(start)
+            build.check_writes(start)
         above.edges = [Point(edge, None if g is None else g._spec) for edge, g in zip(ends, gradients, strict=True)]
         targets = [above.target(point, refusal is not None) for point in above.edges]
+        self._check_calls_alone(start)
         values = self._assembled(start, [*results, *[g for g in gradients if g is not None]])
-        graph, picks = self._from_saved([*above.given, *cotangents], values)
+        graph, sources = self._from_saved([*above.given, *cotangents], values)
+        picks = self._places(sources)
         n, taken = len(results), len(picks) + len(above.given)
         inputs, outputs = list(graph.inputs), list(graph.outputs)
         joint = Joint(inputs[:taken], outputs[:n], list(graph.nodes), inputs[taken:], outputs[n:])
@@ -355,8 +387,8 @@ class Level:
         return edges, reach, tuple([k for k, n in enumerate(count) if n > 1])
 
     def target(self, point: Point, refused: bool) -> Target:
-        """What an edge at which this level's history ends is at run time: of a history that is `refused` edges lead to
-        the nodes alone.  RecordingError if it is not known.
+        """Where an edge at which this level's history ends leads at run time: of a history that is `refused`, to the nodes
+        alone.  RecordingError if that is not known.
         """
         edge, spec = point
         key = edge.node, edge.output_nr
@@ -377,6 +409,62 @@ class Level:
             if level.owns(edge.node):
                 return Target("point", number, level.point(edge, spec))
         raise RecordingError("a backward of backward leads to a tensor that the backward does not lead to")
+
+
+class ProgramLevel(Level):
+    """The outputs of a program."""
+
+    def __init__(
+        self, build: Any, assembler: Any, program: Program, tensors: dict[int, Tensor], edges: Sequence[Point]
+    ) -> None:
+        super().__init__(build, assembler, program, tensors, None, RLock())  # backward calls of several threads ask
+        self.edges = edges
+
+    def _over_saved(
+        self, mask: tuple[bool, ...], how: How, given: Sequence[Tensor], values: Sequence[Value]
+    ) -> tuple[Graph, list[int]]:
+        memory, (logical, sources) = self.build.saved_memory, self.program
+        held = memory.of(
+            [j for j in self.tensors if mask[j]],
+            None if how.edges is None else {self.edges[k].edge.node for k in how.edges},
+            [self.points[p].edge.node for p, _ in how.seeds],
+        )
+        inputs = [i for i in memory.inputs(logical.inputs, self.assembler.given, held) if ("input", i) in sources]
+        try:
+            graph, saved = self._from_saved(given, values, self._may_change(held, inputs))
+        except NotImplementedError:
+            if not how.seeds:
+                raise
+            graph, saved = self._from_saved(given, values)  # an inner result that an eager node holds is computed again
+        ends = logical.inputs, logical.outputs
+        graph, saved = memory.with_changes_noticed(graph, saved, ends, held, inputs, sources)
+        return graph, self._places(saved)
+
+    def _may_change(self, held: set[int] | None, inputs: Collection[int]) -> set[Any]:
+        """Saved inputs other than `inputs`: what eager nodes do not hold may change before backward."""
+        if held is None or len(self.tensors) > MOST_HISTORIES:
+            return set()
+        given = [self.assembler.given.get(v) for v in self.program[0].inputs]
+        return {
+            ("input", i)
+            for i, each in enumerate(given)
+            if each is not None and each.kind == "input" and i not in inputs
+        }
+
+
+class GradientLevel(Level):
+    """Gradients of the tensors of a level, from `given` ones."""
+
+    def __init__(self, below: Level, tensors: dict[int, Tensor], given: Sequence[Tensor]) -> None:
+        super().__init__(below.build, below.assembler, below.program, tensors, below, below._lock)
+        self.given = [*below.given, *given]
+
+    def _over_saved(
+        self, mask: tuple[bool, ...], how: How, given: Sequence[Tensor], values: Sequence[Value]
+    ) -> tuple[Graph, list[int]]:
+        graph, saved = self._from_saved([*self.given, *given], values)
+        base = len(self.program[1])
+        return graph, [*self._places(saved), *range(base, base + len(self.given))]
 
 
 def _led_from(node: Any) -> list[list[int]]:

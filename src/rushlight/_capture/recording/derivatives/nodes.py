@@ -106,8 +106,8 @@ class WholeNode(OpNode):
         return [None if k is None else results[k] for k in spec.found.results]
 
     def _base(self) -> tuple[Any, list[Any], list[Tensor], list[int]]:
-        """What everything is computed from: the program's node and what it saved, gradients that were given since, and
-        their versions.
+        """Inputs of all derivatives: the program's node and what it saved, gradients that were given since, and their
+        versions.
         """
         return self, self.saved, [], []
 

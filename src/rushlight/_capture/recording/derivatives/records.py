@@ -9,9 +9,9 @@ from rushlight._graph.core import Graph
 __all__ = ["NAME", "Derived", "How", "Orders", "Target", "Variant"]
 
 NAME = "CompiledFunctionBackward"
-# The backward graph, the sources of its saved values, and the numbers of its results for each input: more than one where
-# they are not added up.
-Variant = tuple[Graph, list[tuple[str, int]], list[tuple[int, ...]]]
+# The backward graph, the places of the saved values that it reads, and the numbers of its results for each input: more
+# than one where they are not added up.
+Variant = tuple[Graph, list[int], list[tuple[int, ...]]]
 Orders = tuple[tuple[int, ...] | None, ...]
 
 

@@ -19,7 +19,7 @@ MOST_HISTORIES = 16  # of outputs whose histories are told apart
 
 
 class SavedMemory:
-    """What the nodes behind the outputs of a program in the making (`build`) have saved, as the addresses of memory.
+    """Addresses of the memory that the nodes behind the outputs of a program in the making (`build`) have saved.
 
     `idle` are the nodes that computed nothing when backward was recorded last.
     """

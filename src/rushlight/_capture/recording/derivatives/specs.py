@@ -14,7 +14,7 @@ from rushlight._capture.recording.derivatives.nodes import (
     order_of,
     other_order,
 )
-from rushlight._capture.recording.derivatives.records import NAME, Derived, How, Orders, Variant
+from rushlight._capture.recording.derivatives.records import NAME, Derived, How, Orders
 from rushlight._capture.recording.derivatives.staged_nodes import DerivedNode, StagedNode
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
@@ -29,7 +29,7 @@ class ProgramBackwardSpec(BackwardSpec):
     """Where some outputs have no gradient, the engine's backward from the others is recorded too: zeros in their place
     would cost time, and bits.
 
-    `variant(mask, how)` records it, and `derive(mask, how)` backward with a history of its own.  `lies` has for
+    `level.variant(mask, how)` records it, and `level.derive(mask, how)` backward with a history.  `lies` has for
     outputs the order of dims in which their gradients were assumed to lie: eager calls leave what they compute of others
     in another order, and sums follow it, so that backward is recorded for these too.  `several` are the edges to which an
     eager program gives more than one gradient (see `ProgramNode`).  `inner` tells of outputs from which others are
@@ -38,7 +38,7 @@ class ProgramBackwardSpec(BackwardSpec):
     """
 
     __slots__ = (
-        "_derive", "_derived", "_lock", "_variant", "_variants", "ends", "inner", "joined", "level", "lies", "several",
+        "_derived", "_lock", "_variants", "ends", "inner", "joined", "level", "lies", "several",
     )  # fmt: skip
 
     def __init__(
@@ -47,24 +47,22 @@ class ProgramBackwardSpec(BackwardSpec):
         wrt: Sequence[int],
         mask: Sequence[bool],
         device: Device,
-        variant: Callable[[tuple[bool, ...], How], Variant],
-        derive: Callable[[tuple[bool, ...], How], Derived | None],
+        level: Any,
         several: Sequence[int] = (),
     ) -> None:
         super().__init__(NAME, backward, wrt, mask, device, GRAPH_CALLS)
-        self._variant, self._derive, self._lock, self.several = variant, derive, Lock(), tuple(several)
+        self.level, self._lock, self.several = level, Lock(), tuple(several)
         self._derived: dict[Any, DerivedBackwardSpec | None] = {}
         self.inner: dict[int, tuple[int, ...]] = {}
         self.joined: dict[int, frozenset[int]] = {}
         self.lies: dict[int, tuple[int, ...]] = {}
         self.ends = False
-        self.level: Any = None  # of the recorded history (`levels.Level`)
         self._variants: dict[Any, tuple[Any, list[int], list[tuple[int, ...]]]] = {}
         self.cls = node_of(ProgramNode if several or sum(mask) > 1 else WholeNode)
 
     def take_histories(self, of: ProgramBackwardSpec) -> None:
         """As another: with the same outputs, at other sizes."""
-        self.joined, self.lies, self.level = of.joined, of.lies, of.level
+        self.joined, self.lies = of.joined, of.lies
         if of.inner:
             self.let_in_stages(of.inner)
         if of.ends:
@@ -127,13 +125,9 @@ class ProgramBackwardSpec(BackwardSpec):
         with self._lock:  # a recording is continued by one thread at a time
             found = self._variants.get(key)
             if found is None:
-                graph, sources, outputs = self._variant(mask, how)
-                found = self._variants[key] = GRAPH_CALLS.caller(graph, NAME), self._places_of(sources), outputs
+                graph, picks, outputs = self.level.variant(mask, how)
+                found = self._variants[key] = GRAPH_CALLS.caller(graph, NAME), picks, outputs
         return found
-
-    def _places_of(self, sources: Sequence[Any]) -> list[int]:
-        places = {source: k for k, source in enumerate(self.sources)}
-        return [places[s] for s in sources]
 
     def derived(self, mask: tuple[bool, ...], how: How) -> DerivedBackwardSpec | None:
         """How these gradients are computed where they can be differentiated again, operator by operator; None where
@@ -142,7 +136,7 @@ class ProgramBackwardSpec(BackwardSpec):
         key = mask, how
         with self._lock:
             if key not in self._derived:
-                found = self._derive(mask, how)
+                found = self.level.derive(mask, how)
                 self._derived[key] = None if found is None else DerivedBackwardSpec(found, self)
         return self._derived[key]
 
@@ -180,12 +174,8 @@ class DerivedBackwardSpec(ProgramBackwardSpec):
 
     def __init__(self, found: Derived, below: ProgramBackwardSpec) -> None:
         what = Backward(found.forward, found.backward, found.saved, found.outputs)
-        level = found.level
-        super().__init__(what, (), found.mask, below._device, level.variant, level.derive, found.several)
-        self.found, self._lock, self.lies, self.level = found, below._lock, found.lies, level
+        super().__init__(what, (), found.mask, below._device, found.level, found.several)
+        self.found, self._lock, self.lies = found, below._lock, found.lies
         self.call = GRAPH_CALLS.caller(found.forward, NAME)
         self.reach = [[t for t in range(len(found.targets)) if bits >> t & 1] for bits in found.reach]
-        self.cls, self.inner = node_of(DerivedNode), level.inner()
-
-    def _places_of(self, sources: Sequence[Any]) -> list[int]:
-        return list(sources)
+        self.cls, self.inner = node_of(DerivedNode), found.level.inner()

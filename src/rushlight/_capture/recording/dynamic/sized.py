@@ -130,7 +130,7 @@ class SizedProgram:
         backward: Any = None if spec is None else spec._backward
         self._backward = None if spec is None else SizedBackward(backward, env)
         self._links = SizedLinks(program.graph, self.at, backend_of(program.device).symbolic)
-        self._further = None if spec is None else _Further(spec._variant, spec._derive, env)
+        self._further = None if spec is None else _Further(spec.level, env)
 
     def at(self, sizes: Sequence[int]) -> CompiledProgram:
         """The program for these sizes of the symbols."""
@@ -144,16 +144,8 @@ class SizedProgram:
         spec = self._program._backward
         if spec is not None and self._backward is not None and (further := self._further) is not None:
             backward: Any = _BackwardAt(self._backward, sizes)
-
-            def variant(mask: tuple[bool, ...], how: How) -> Variant:
-                return further.variant(mask, how, sizes)
-
-            def derive(mask: tuple[bool, ...], how: How) -> Derived | None:
-                return further.derived(mask, how, sizes)
-
-            made._backward = ProgramBackwardSpec(
-                backward, spec.wrt, spec.mask, made.device, variant, derive, spec.several
-            )
+            level = _LevelAt(further, sizes)
+            made._backward = ProgramBackwardSpec(backward, spec.wrt, spec.mask, made.device, level, spec.several)
             made._backward.take_histories(spec)
         return made
 
@@ -161,8 +153,8 @@ class SizedProgram:
 class _Further:
     """Further backward of a program with symbolic sizes, recorded once for all sizes (see `ProgramBackwardSpec`)."""
 
-    def __init__(self, variant: Callable[..., Variant], derive: Callable[..., Derived | None], env: Any) -> None:
-        self._variant, self._derive, self._env = variant, derive, env
+    def __init__(self, level: Any, env: Any) -> None:
+        self.level, self._env = level, env
         self._lock = Lock()
         self._variants: dict[tuple[tuple[bool, ...], How], Any] = {}
         self._derived: dict[tuple[tuple[bool, ...], How], Any] = {}
@@ -171,7 +163,7 @@ class _Further:
         """Backward from some of the outputs."""
         with self._lock:
             if (mask, how) not in self._variants:
-                graph, saved, outputs = self._variant(mask, how)
+                graph, saved, outputs = self.level.variant(mask, how)
                 numbers: list[Any] = []
                 frame = graph_frame(graph, numbers)
                 self._variants[mask, how] = frame, self._env.compiled(numbers), saved, outputs
@@ -182,14 +174,14 @@ class _Further:
         """Backward that can be differentiated again."""
         with self._lock:
             if (mask, how) not in self._derived:
-                self._derived[mask, how] = self._framed(self._derive(mask, how))
+                self._derived[mask, how] = self._framed(self.level.derive(mask, how))
         if self._derived[mask, how] is None:
             return None
         found, forward, backward, numbers_at, further = self._derived[mask, how]
         values = _at(numbers_at, sizes)
 
         graphs = {"forward": graph_from(forward, values), "backward": graph_from(backward, values)}
-        made: Derived = found._replace(**graphs, level=_LevelAt(found.level, further, sizes))
+        made: Derived = found._replace(**graphs, level=_LevelAt(further, sizes))
         return made
 
     def _framed(self, found: Derived | None) -> Any:
@@ -197,19 +189,19 @@ class _Further:
             return None
         numbers: list[Any] = []
         frames = [graph_frame(found.forward, numbers), graph_frame(found.backward, numbers)]
-        return found, *frames, self._env.compiled(numbers), _Further(found.level.variant, found.level.derive, self._env)
+        return found, *frames, self._env.compiled(numbers), _Further(found.level, self._env)
 
 
 class _LevelAt:
     """A level of a program with symbolic sizes, for one set of sizes."""
 
-    __slots__ = ("_further", "_level", "_sizes")
+    __slots__ = ("_further", "_sizes")
 
-    def __init__(self, level: Any, further: _Further, sizes: Sequence[int]) -> None:
-        self._level, self._further, self._sizes = level, further, sizes
+    def __init__(self, further: _Further, sizes: Sequence[int]) -> None:
+        self._further, self._sizes = further, sizes
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._level, name)
+        return getattr(self._further.level, name)
 
     def variant(self, mask: tuple[bool, ...], how: How) -> Variant:
         return self._further.variant(mask, how, self._sizes)

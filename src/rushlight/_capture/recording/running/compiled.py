@@ -226,26 +226,15 @@ class CompiledProgram:
         self._evaluation = Evaluation(numbers_of_host, assembler) if numbers_of_host else None
 
     def differentiable(
-        self,
-        logical: Graph,
-        backward: Graph,
-        saved: Sequence[tuple[str, int]],
-        wrt: Sequence[int],
-        residuals: Sequence[Value],
-        wanting: Sequence[int],
-        variant: Any,
-        derive: Any,
-        several: Sequence[int],
+        self, what: Backward, wrt: Sequence[int], residuals: Sequence[Value], level: Any, several: Sequence[int]
     ) -> None:
-        """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the
+        """Let the outputs that `level` has get a node: the forward graph of `what` has an output for each output of the
         program, then residuals.
         """
-        places = list(range(len(wrt)))
-        what = Backward(logical, backward, list(saved), list(places))
-        mask = [j in wanting for j in range(len(logical.outputs) - len(residuals))]
-        self._backward = ProgramBackwardSpec(what, wrt, mask, self.device, variant, derive, several)
+        mask = [j in level.tensors for j in range(len(what.forward.outputs) - len(residuals))]
+        self._backward = ProgramBackwardSpec(what, wrt, mask, self.device, level, several)
         self._residuals = [Spec.of(v.dtype, self.device, v.shape, _lies(v)) for v in residuals]
-        self._wanting = list(wanting)
+        self._wanting = list(level.tensors)
         self._wrt = [self._sources[n][1] for n in wrt]
 
     def run_backward_once(self) -> None:

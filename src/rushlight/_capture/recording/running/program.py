@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import count as count_from
 from typing import Any
 
 from rushlight._base.collector import uncollected
 from rushlight._capture.recording.assemble import Assembler, Given, Restart, laid_out
 from rushlight._capture.recording.control_flow import ControlFlow
 from rushlight._capture.recording.derivatives.histories import history_of, keeps
-from rushlight._capture.recording.derivatives.levels import Level, Point
-from rushlight._capture.recording.derivatives.records import How, Variant
-from rushlight._capture.recording.derivatives.saved_memory import MOST_HISTORIES, SavedMemory
+from rushlight._capture.recording.derivatives.levels import Point, ProgramLevel
+from rushlight._capture.recording.derivatives.saved_memory import SavedMemory
 from rushlight._capture.recording.errors import BackwardWriteError, RecordingError
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward, Memory
@@ -24,9 +22,10 @@ from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import RELEASED, GradientEdge, split_edge
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor, edge_of, was_changed
+from rushlight._engine.dispatch.lower import Backward
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition
-from rushlight._types.layout import contiguous_strides, dense_strides, is_dense, memory_order
+from rushlight._types.layout import contiguous_strides, is_dense, memory_order
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import hint
 
@@ -296,29 +295,29 @@ class _Build:
         found = {j: frozenset(k for k in saved if saved[k] & saved[j]) for j in saved}
         return {} if all(len(each) == len(saved) for each in found.values()) else found
 
-    def _gradients_of(
+    def _gradients_of(self, chosen: Sequence[int], edges: Sequence[GradientEdge]) -> list[Any]:
+        """Recorded gradients that come from some of the outputs that want one."""
+        roots = [self.outputs[self.wanting[k]] for k in chosen]
+        found = self.backward(roots, [self.cotangents[k] for k in chosen], edges)
+        return [self.plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
+
+    def backward(
         self,
-        chosen: Sequence[int],
+        roots: Sequence[Any],
+        gradients: Sequence[Tensor],
         edges: Sequence[GradientEdge],
         apart: bool = False,
         ends: Collection[Any] = (),
-        laid: Mapping[int, Tensor] | None = None,
-        seeds: Sequence[tuple[GradientEdge, Tensor]] = (),
+        history: bool = False,
     ) -> list[Any]:
-        """Recorded gradients that come from some of the outputs that want one (see `run_backward`), and from `seeds`.
-        `laid` has stand-ins for gradients that lie in another way than the first ones.
-        """
-        roots = [*[self.outputs[self.wanting[k]] for k in chosen], *[edge for edge, _ in seeds]]
-        cotangents = [*[(laid or {}).get(k, self.cotangents[k]) for k in chosen], *[x for _, x in seeds]]
-        self.saved_memory.idle = set()
+        """The engine's backward on the recorded tensors (see `run_backward`), which gets a `history` if that is asked."""
+        self.saved_memory.idle = idle = set[Any]()
         start = len(self.recording.log)
-        found = run_backward(
-            roots, cotangents, True, False, edges, accumulate=False, apart=apart, ends=ends, idle=self.saved_memory.idle
-        )
-        self._check_writes(start)
-        return [self._plain(edge.node, g) for edge, g in zip(edges, found, strict=True)]
+        found = run_backward(roots, gradients, True, history, edges, False, apart, ends, idle)
+        self.check_writes(start)
+        return found
 
-    def _check_writes(self, start: int) -> None:
+    def check_writes(self, start: int) -> None:
         """RecordingError where a backward that was recorded since `start` changes what was there before: it gives
         gradients alone, so the change would be lost.
         """
@@ -328,69 +327,12 @@ class _Build:
             if entries[-1] >= start and (memory.real is not None or memory.address < fresh):
                 raise BackwardWriteError("the backward of the program changes a tensor in place")
 
-    def _plain(self, node: Any, found: Any) -> Any:
+    def plain(self, node: Any, found: Any) -> Any:
         """The gradient, or gradients, of an input: those of a tensor made of it are taken apart."""
         part = self._parts.get(node)
         if part is None or found is None:
             return found
         return tuple(map(part, found)) if type(found) is tuple else part(found)
-
-    def _variant(
-        self, assembler: Assembler, logical: Graph, mask: Sequence[bool], how: How, sources: Sequence[Any]
-    ) -> Variant:
-        """The backward where only some outputs have a gradient, from the values that are saved for all.
-
-        See `How`: with `apart` what an input gets is not added up; if `edges` are given, others get none; `orders` are
-        those of the dims in the memory of the gradients, where they lie otherwise than these outputs; `seeds` are places
-        inside of the history that have a gradient too; backward ends at the node of the output `cut`, and gradients that
-        arrive there and at earlier nodes follow those of the inputs.
-        """
-        recording, before = self.recording, len(self.recording.log)
-        chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
-        with recording.continued():
-            laid = self._laid_cotangents(assembler, dict(zip(chosen, how.orders, strict=False)))
-            seeded = self.level.seeded(how.seeds)
-            edges, crossing = how.edges, self.level.crossing(how.cut)
-            wanted = range(len(self.edges)) if edges is None else edges
-            asked, ends = [*[self.edges[k] for k in wanted], *crossing], {edge.node for edge in crossing}
-            some = self._gradients_of(chosen, asked, how.apart, ends, laid, seeded)
-            self.level.note(how.cut, some[len(wanted) :])
-        reached = dict(zip(wanted, some, strict=False))
-        found = [*[reached.get(k) for k in range(len(self.edges))], *some[len(wanted) :]]
-        parts = [g if type(g) is tuple else () if g is None else (g,) for g in found]
-        assembler.run(recording.log[before:])
-        with assembler.builder:
-            gradients = [self._gradient(g, assembler) for each in parts for g in each]
-        gradients += [made.value for made in assembler.last_calls()]
-        ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
-        cotangents = [self._cotangent(k, ends, laid[k]._ptr if k in laid else None) for k in chosen]
-        cotangents += [self.level.value_of(x) for _, x in seeded]
-        nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
-        count = len(self.outputs)
-        held = self.saved_memory.of(
-            [self.wanting[k] for k in chosen],
-            None if edges is None else {self.edges[k].node for k in edges},
-            [edge.node for edge, _ in seeded],
-        )
-        inputs = [i for i in self.saved_memory.inputs(logical.inputs, assembler.given, held) if ("input", i) in sources]
-        every = only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
-        given = {i: assembler.given.get(v) for i, v in enumerate(logical.inputs)}
-        tensors = [i for i, each in given.items() if each is not None and each.kind == "input"]
-        if held is not None and len(self.wanting) <= MOST_HISTORIES:
-            only = [(kind, i) for kind, i in only if kind != "input" or i in inputs or i not in tensors]
-        joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
-        try:
-            _, graph, saved = partition(joint, only=only)
-        except NotImplementedError:
-            if not how.seeds:
-                raise
-            _, graph, saved = partition(joint, only=every)  # an inner result that an eager node holds is computed again
-        saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
-        graph, saved = self.saved_memory.with_changes_noticed(
-            graph, saved, (logical.inputs, logical.outputs), held, inputs, sources
-        )
-        number = count_from(0)
-        return graph, saved, [tuple(next(number) for _ in each) for each in parts]
 
     def versions(self) -> list[tuple[int, int]]:
         """Inputs whose storages were changed, one for each storage, and how often."""
@@ -460,7 +402,7 @@ class _Build:
         if len(assembler.checks) > checks:
             raise RecordingError("the backward of the program checks elements of tensors")
         with assembler.builder:
-            gradients = [self._gradient(g, assembler) for g in self.gradients]
+            gradients = [self.gradient_value(g, assembler) for g in self.gradients]
         gradients += [made.value for made in assembler.last_calls()]
         self.late_calls = [node for node in assembler.builder.nodes[count:] if node.prim.family == "collective"]
         return self._joint(assembler, made, changed, storages, layouts, values, gradients)
@@ -525,15 +467,12 @@ class _Build:
         logical = Graph(order, logical.nodes, logical.outputs)
         tensors = {j: self.outputs[j] for j in self.wanting}
         ends = [Point(edge, self.standing[i]._spec) for i, edge in zip(self.wrt, self.edges, strict=True)]
-        self.level = Level(self, assembler, (logical, saved), tensors, ends)
+        self.level = ProgramLevel(self, assembler, (logical, saved), tensors, ends)
         forward = Graph(order, live_nodes(builder.nodes, [*physical, *residuals]), [*physical, *residuals])
         program = CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
-        program.differentiable(
-            logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting,
-            lambda mask, how: self._variant(assembler, logical, mask, how, saved), self.level.derive, self.several,
-        )  # fmt: skip
+        what = Backward(logical, backward, saved, [*range(len(self.kept))])
+        program.differentiable(what, [number[v] for v in self.kept], residuals, self.level, self.several)
         assert program._backward is not None
-        program._backward.level = self.level
         program._backward.lies = {
             j: tuple(memory_order([hint(n) for n in x._spec.shape], [hint(n) for n in x._spec.strides]))
             for j, x in zip(self.wanting, self.cotangents, strict=True)
@@ -570,23 +509,9 @@ class _Build:
         memory = self.recording.memory_at(x._ptr)
         return Layout(tuple(x._spec.shape), x._spec.strides, (x._ptr - memory.address) // x._spec.dtype.itemsize)
 
-    def _laid_cotangents(self, assembler: Assembler, orders: Mapping[int, tuple[int, ...] | None]) -> dict[int, Tensor]:
-        """Stand-ins for gradients of outputs that lie in another order than the first ones, by the number of these."""
-        laid = {}
-        for k, order in orders.items():
-            if order is None:
-                continue
-            spec = self.outputs[self.wanting[k]]._spec
-            ones = [d for d in range(len(spec.shape)) if d not in order]
-            strides = dense_strides(spec.shape, [*ones, *order])
-            x = laid[k] = self.recording.cotangent(Spec.of(spec.dtype, spec.device, spec.shape, strides))
-            layout = Layout(tuple(x._spec.shape), x._spec.strides)
-            assembler.roots[x._ptr] = Given("cotangent", (k, x._ptr), layout, x._spec.dtype)
-        return laid
-
-    def _cotangent(self, k: int, ends: dict[Value, Given], address: int | None = None) -> Value:
+    def _cotangent(self, k: int, ends: dict[Value, Given]) -> Value:
         for value, given in ends.items():
-            if given.content == (k if address is None else (k, address)):
+            if given.content == k:
                 return value
         spec = self.cotangents[k]._spec
         return Value(tuple(spec.shape), spec.dtype)
@@ -596,7 +521,7 @@ class _Build:
         value: Value = assembler.read(x._ptr, x._spec.shape, x._spec.strides, x._spec.dtype)
         return value
 
-    def _gradient(self, x: Tensor | None, assembler: Assembler) -> Value:
+    def gradient_value(self, x: Tensor | None, assembler: Assembler) -> Value:
         """The value of a gradient, which lies in memory as that of eager calls: other sums begin with its strides."""
         value = self._read(x, assembler)
         assert x is not None
