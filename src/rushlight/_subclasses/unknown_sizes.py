@@ -112,7 +112,7 @@ def _index(mode: Any, func: Any, given: Any) -> Any:
 
 
 def _put(mode: Any, func: Any, given: Any) -> Any:
-    """What is written into keeps its layout, or a new tensor gets it."""
+    """The tensor that is written into, or a new one of its layout."""
     return given["self"] if func.in_place else rushlight.empty_like(given["self"])
 
 

@@ -336,9 +336,7 @@ class _Builder:
             node._rename(record.target)
 
     def dropped(self, value: Any) -> None:
-        """What an in-place call gives is the tensor itself; where the program does not take it, later uses are of the
-        tensor as it was named before.
-        """
+        """Name a tensor as before where the program drops the result of an in-place call, which is the tensor itself."""
         if self.before[0] is value and self.before[1] is not None:
             self.nodes[id(value)] = self.before[1]
 

@@ -384,8 +384,8 @@ _SLOT = re.compile(r"\bs(\d+)\b")
 
 
 def literal(program: Program) -> str:
-    """What the steps of a program do, with the numbers of this call in their places: equal texts compute the same in
-    the same way.
+    """Text of the steps of a program, with this call's numbers in their places: equal texts compute the same in the same
+    way.
     """
     places = BufferNumbers(program.n_inputs + program.n_args)
     parts = [f"{program.n_inputs} {program.n_args}"]

@@ -283,7 +283,7 @@ class CudaBackend(ReferenceBackend):
         self.driver.cuStreamSynchronize(stream.id)
 
     def _tell_of_waiting(self) -> None:
-        """What `torch.cuda.set_sync_debug_mode` asks for."""
+        """Warn or raise, as `torch.cuda.set_sync_debug_mode` asks."""
         if self.sync_debug_mode == 1:
             warn_user("called a synchronizing CUDA operation")
         elif self.sync_debug_mode == 2:

@@ -51,7 +51,7 @@ class CapturedGraph:
         self._streams.setdefault(address, made(self.backend, device, address, owner))
 
     def stream_of(self, address: int) -> RecordedStream:
-        """What is captured of a generator's stream; RuntimeError for a generator that was not registered."""
+        """The captured part of a generator's stream; RuntimeError for a generator that was not registered."""
         found = self._streams.get(address)
         if found is None:
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""What a driver loads of a block kernel: PTX of an architecture, or the object file of the kernel's twin.
+"""Images of block kernels that a driver loads: PTX of an architecture, or the object file of the kernel's twin.
 
 Images are kept on disk by the kernel's text, the architecture (for twins the host's processor), and the sources of the
 code generator.
@@ -25,7 +25,7 @@ _SUFFIXED = frozenset({(9, 0), (10, 0), (12, 0)})  # whose own instructions need
 
 
 class Image(NamedTuple):
-    """What the driver loads, the threads of a block, its bytes of shared memory, and the tensor maps that it takes."""
+    """The bytes that the driver loads, the threads of a block, its bytes of shared memory, and the tensor maps that it takes."""
 
     data: bytes
     threads: int

@@ -52,7 +52,7 @@ class Launcher:
             self.driver.launch = self.note_of(self.unit.shared.count[0])
 
     def note_of(self, number: int) -> tuple[str, Any] | None:
-        """What was noted as the launch of a number, counted from 1: (name, place)."""
+        """The note of the launch with a number, counted from 1: (name, place)."""
         behind = self.unit.shared.count[0] - number
         rows = self.unit.notes(behind + 1)[0]
         return _note(rows[0]) if len(rows) == behind + 1 else None

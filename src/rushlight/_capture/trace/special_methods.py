@@ -18,8 +18,8 @@ __all__ = ["called", "iterator"]
 
 
 def called(tracer: Tracer, owner: Any, method: Any, name: str, ask: Callable[[Any], Any]) -> Any:
-    """What `ask` gives for an object whose special method is followed: Python itself looks at the result.  A number
-    that the program computes stays as it is.
+    """Result of `ask` for an object whose special method is followed: Python itself looks at it.  A number that the program
+    computes stays as it is.
     """
     found = tracer.real(tracer.nested(method, ()))
     if isinstance(found, (HostNumber, ElementNumber, Undecided, Tensor)) or is_symbolic(found):
@@ -29,7 +29,7 @@ def called(tracer: Tracer, owner: Any, method: Any, name: str, ask: Callable[[An
 
 
 def iterator(tracer: Tracer, made: Any) -> Any:
-    """What a followed `__iter__` gave; TypeError for what is no iterator."""
+    """The iterator that a followed `__iter__` returned; TypeError for anything else."""
     real = tracer.real(made)
     if not isinstance(real, Iterator) and tracer.method_of(real, "__next__") is None:
         raise TypeError(f"iter() returned non-iterator of type '{type(real).__name__}'")

@@ -639,7 +639,7 @@ class NoopObserver(ObserverBase):
 
 
 class ReuseInputObserver(ObserverBase):
-    """What passes is quantized as the operator's input is, as after a reshape."""
+    """Quantizes results as the operator's input is, as after a reshape."""
 
     def __init__(self) -> None:
         super().__init__(torch.quint8, is_dynamic=False)

@@ -122,7 +122,7 @@ class LinkedExecutable:
         self._run: Callable[..., Any] = self._native() if self.native else self._stepwise
 
     def __getattr__(self, name: str) -> Any:
-        """What only those ask for who look inside of a program that was made for other sizes (see `refilled`)."""
+        """Details of a program that was made for other sizes, for those who look inside of it (see `refilled`)."""
         if name not in ("launches", "reports", "waves", "wiring"):
             raise AttributeError(name)
         like, describe = self._looked

@@ -98,8 +98,8 @@ def _packed_rectangle(step: RectangleStep | None, texts: bool) -> list[Any] | No
 
 
 def literal(data: Any) -> str:
-    """What a program packed with texts does, with the numbers of this call in the places of slots: equal texts compute
-    the same in the same way.
+    """Text of a program packed with texts, with this call's numbers in the slots: equal texts compute the same in the same
+    way.
     """
     n_inputs, n_args, results, rows = data
     parts = [f"{n_inputs} {n_args} {results}"]

@@ -1,4 +1,4 @@
-"""What the kernels of attention share: their form, the scores of a tile of queries and keys, and which keys there are.
+"""Shared parts of the attention kernels: their form, the scores of a tile of queries and keys, and which keys there are.
 
 Scores are kept in units of log2, since the hardware's exponential is that of 2.
 """

@@ -62,7 +62,7 @@ class Sequences(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What a program works on: sequence `item`, head `group`, rows from `start` on.  Counts of queries and keys."""
+    """The share of one program: sequence `item`, head `group`, rows from `start` on.  Counts of queries and keys."""
 
     item: Term
     group: Term
@@ -340,7 +340,7 @@ _SUMS = ("tops", "totals", "mixed")
 
 
 def forward_of_parts(of: Sequences, span: int, sums: Sequence[Operand]) -> Launch:
-    """What each part of the keys gives, for `sum_of_parts`; the number of the part is the program's second."""
+    """Results of each part of the keys, for `sum_of_parts`; the number of the part is the program's second."""
     kernel, b = _forward_kernel(of, "parts_of_sequences", list(zip(sums, _SUMS, strict=True)))
     depth, at, part = of.v.shape[-1], kernel.place(b), b.program(1)
 

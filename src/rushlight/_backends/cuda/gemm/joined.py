@@ -64,7 +64,7 @@ def _rows_joined(a: Operand, b: Operand, out: Operand, store: Epilogue, batch: t
 
 
 def _of_joined(store: Epilogue, batch: Sequence[int], rows: int) -> Epilogue:
-    """What stores tiles of a batch, given tiles of all its rows."""
+    """The epilogue that stores tiles of a batch, given tiles of all its rows."""
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
         emit, items = store.declare(arguments), Batch(arguments, batch)
@@ -88,7 +88,7 @@ def transposed(x: Operand) -> Operand:
 
 
 def of_transposed(store: Epilogue) -> Epilogue:
-    """What stores a product, given tiles of its transpose."""
+    """The epilogue that stores a product, given tiles of its transpose."""
 
     def declare(arguments: Arguments) -> Callable[[TermBuilder, Term, Place], None]:
         emit = store.declare(arguments)

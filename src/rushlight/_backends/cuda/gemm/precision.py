@@ -13,5 +13,5 @@ __all__ = ["float32_precision"]
 
 
 def float32_precision(operation: str = "matmul") -> str:
-    """What products (`matmul`) or convolutions (`conv`) that are compiled now use."""
+    """Precision of products (`matmul`) or convolutions (`conv`) that are compiled now."""
     return "tf32" if FP32_PRECISION.allowed("cuda", operation) in ("tf32", "bf16") else "ieee"

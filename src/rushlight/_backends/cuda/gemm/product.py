@@ -61,7 +61,7 @@ class Prologue(NamedTuple):
 
 
 class Product(NamedTuple):
-    """What is multiplied: a [*B, M, K], b [*B, K, N] into out [*B, M, N], sums in `sums`."""
+    """The operands of a product: a [*B, M, K], b [*B, K, N] into out [*B, M, N], sums in `sums`."""
 
     a: Operand
     b: Operand
@@ -100,7 +100,7 @@ class Loads:
         self.array = Array(arguments, self.source, name)
 
     def base(self, b: TermBuilder, batch: Sequence[Term], outer: Term) -> Any:
-        """What does not change in the loop; `outer` are row (or column) numbers."""
+        """Terms that do not change in the loop; `outer` are row (or column) numbers."""
         zero = b.number(0, self.array.dtype)
         place = (outer, zero) if self.inner == 1 else (zero, outer)
         return self.array.pointer(b, *batch, *place), self.array.stride(b, len(batch) + self.inner)
@@ -281,7 +281,7 @@ class ProductKernel(TiledResult):
         return []
 
     def store(self, b: TermBuilder, sums: Term, place: Place) -> None:
-        """What becomes of a tile of real sums."""
+        """Store a tile of real sums."""
         self.emit(b, sums, place._replace(batch=self._with_split(b, place.batch)))
 
     def launch(self) -> Launch:

@@ -40,7 +40,7 @@ class _Segment:
 
 
 class Sharing:
-    """What a process sends and what it opened."""
+    """Memory that a process sends, and memory of others that it opened."""
 
     def __init__(self, backend: CudaBackend) -> None:
         self.backend = backend

@@ -205,7 +205,7 @@ def lend(chunk, nbytes):
 
 @native("ptr(ptr, i64)")
 def address_from(function, nbytes):
-    """What a function in Python gives for a number of bytes: an address; null with an exception set."""
+    """The address that a function in Python gives for a number of bytes; null with an exception set."""
     given = stack(8)
     given.ptr[0] = PyLong_FromLongLong(nbytes)
     if given.ptr[0] is None:

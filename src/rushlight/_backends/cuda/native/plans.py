@@ -1,4 +1,4 @@
-"""What native plans of a GPU need of Python: requests that native code cannot serve, the streams of threads, programs
+"""Python's side of a GPU's native plans: requests that native code cannot serve, the streams of threads, programs
 laid out as tables.
 """
 

@@ -53,7 +53,7 @@ _ROOTS = (
 
 
 class Shared:
-    """What the units of all devices of a process see: the streams of its threads, and who started the last launches."""
+    """State of all units of a process: the streams of its threads, and who started the last launches."""
 
     def __init__(self) -> None:
         self.threads = (ctypes.c_int64 * (THREADS * THREAD_WORDS))(*[-1] * (THREADS * THREAD_WORDS))

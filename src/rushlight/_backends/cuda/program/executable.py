@@ -133,7 +133,7 @@ class CudaExecutable:
 
     @property
     def notes(self) -> list[str]:
-        """What was fused, and why, and whether a graph launches it."""
+        """Fusions with their reasons, and whether a graph launches the program."""
         graph = None if self.native is None else self.native.graph
         if graph is None:
             return self.program.notes

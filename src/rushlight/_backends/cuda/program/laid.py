@@ -62,7 +62,7 @@ def _mark(x: Any, strides: Strides | None) -> Any:
 
 
 def _operand_of(value: Value) -> Value:
-    """What the call of a convolution is given, of which it reads a view, also padded or flipped."""
+    """The operand of a convolution, of which the call reads a view, also padded or flipped."""
     while value.node is not None and value.node.prim.name not in _SEAMS and len(value.node.inputs) == 1:
         value = value.node.inputs[0]
     return value

@@ -1,4 +1,4 @@
-"""What GPUs do while a profiler watches: the times of kernels, copies and fills, by NVIDIA's own record of them where CUPTI is
+"""Activities of GPUs while a profiler watches: the times of kernels, copies and fills, by NVIDIA's own record of them where CUPTI is
 installed (see `cupti`), else by events around each.
 
     watch = Activities(backend, lambda call, began, ended: None)
@@ -120,7 +120,7 @@ class Activities:
         self.backend.launch.watch = self
 
     def stop(self) -> list[Activity]:
-        """What the devices did, when all of it is done."""
+        """Activities of the devices, once all of them are done."""
         self.backend.launch.watch = None
         for call in _CALLS:
             delattr(self.driver, call)
@@ -245,7 +245,7 @@ class CuptiActivities(Activities):
         return sorted(found, key=lambda activity: activity.begin)
 
     def _of_record(self, record: Record, work: list[_Work], calls: dict[int, int]) -> Activity:
-        """What no call of ours asked for has no mark, and CUPTI's own number of its stream."""
+        """The activity of a record; one that no call of ours asked for has no mark, and CUPTI's own stream number."""
         number = calls.get(record.correlation)
         one = None if number is None else work[number - 1]
         begin, took = record.start + self.ahead, record.end - record.start

@@ -96,7 +96,7 @@ class CuptiError(RuntimeError):
 
 
 class Record(NamedTuple):
-    """What is read of an activity: times in CUPTI's nanoseconds; `call` of a record that ties an activity to a call of ours."""
+    """Fields of an activity: times in CUPTI's nanoseconds; `call` of a record that ties an activity to a call of ours."""
 
     kind: str  # kernel, gpu_memcpy, gpu_memset, call
     name: str
@@ -203,7 +203,7 @@ class Cupti:
             raise
 
     def stop(self) -> list[Record]:
-        """What was recorded of work that is done."""
+        """Records of work that is done."""
         self.call("cuptiActivityFlushAll", 1)
         for kind in _KINDS:
             self.call("cuptiActivityDisable", kind)
@@ -221,7 +221,7 @@ class Cupti:
         return now.value
 
     def push(self, call: int) -> None:
-        """What this thread asks of the driver belongs to a call of ours, until `pop`."""
+        """Attribute this thread's driver calls to a call of ours, until `pop`."""
         self.call("cuptiActivityPushExternalCorrelationId", _OURS, _U64(call))
 
     def pop(self) -> None:

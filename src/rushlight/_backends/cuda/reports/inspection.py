@@ -1,4 +1,4 @@
-"""What a block kernel becomes on a GPU, for reports: PTX, machine code where NVIDIA's tools are installed, registers, occupancy."""
+"""Reports of a block kernel on a GPU: PTX, machine code where NVIDIA's tools are installed, registers, occupancy."""
 
 from __future__ import annotations
 

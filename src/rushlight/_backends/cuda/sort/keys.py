@@ -12,7 +12,7 @@ _SIGNED = {1: INT8, 2: INT16, 4: INT32, 8: INT64}
 
 
 def key_dtype(dtype: DType) -> DType:
-    """What holds a key: 32 bits, or 64."""
+    """The dtype of a key: 32 bits, or 64."""
     return UINT64 if dtype.itemsize == 8 else UINT32
 
 
@@ -40,7 +40,7 @@ def _of_float(b: TermBuilder, x: Term) -> Term:
 
 
 def packed(key: Term, index: Term) -> list[Term]:
-    """What sorting compares: key and index in one uint64 where they fit, else both apart."""
+    """Values that sorting compares: key and index in one uint64 where they fit, else both apart."""
     if key.dtype is UINT32:
         return [(key.to(UINT64) << 32) | index.to(UINT64)]
     return [key, index.to(UINT32)]

@@ -57,7 +57,7 @@ def taken(tracer: Tracer, value: Tensor | ElementNumber) -> bool | None:
 
 
 def _text_of_assert(code: DecodedCode, at: int) -> str | None:
-    """What a graph says where an `assert` fails whose error is raised from `at` on; None for other errors, and for texts
+    """The message in a graph of a failed `assert` whose error is raised from `at` on; None for other errors, and for texts
     that are made of values.
     """
     names = code.opnames

@@ -26,7 +26,7 @@ _REGISTER = REGISTERS - 1
 
 
 def _nothing(table: Any, state: Any) -> None:
-    """What the words tell while there are none."""
+    """Answer of a guard that watches no words yet."""
 
 
 class Looks:

@@ -143,7 +143,7 @@ def _within(calls: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]) -> No
 
 
 def change_filters(function: Callable[..., None]) -> Callable[..., None]:
-    """What is done for a function that changes filters: in the program's own region it waits."""
+    """Handler of a function that changes filters; in the program's own region it waits."""
 
     def handler(tracer: Tracer, *args: Any, **kwargs: Any) -> None:
         if not tracer.caught:

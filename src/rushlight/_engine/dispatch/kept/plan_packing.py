@@ -277,9 +277,7 @@ def read_program(body: bytes) -> Any:
 
 
 def record_text(body: bytes | None, device: Device) -> str:
-    """What a record that was written under `CHECK_PLANS` says, as text: equal texts stand for plans that do the same in
-    the same way.
-    """
+    """Text of a record that was written under `CHECK_PLANS`: equal texts stand for plans that do the same in the same way."""
     if body is None:
         return "nothing"
     head, graphs = _taken_apart(body)

@@ -174,7 +174,7 @@ def _returned(schema: Schema, first: bool) -> str:
 
 
 def _prelude(name: str, pair: _Pair) -> list[str]:
-    """What None stands for; a refusal of what the operator does not take."""
+    """Statements that replace None by its meaning, and refuse values that the operator does not take."""
     parameter, argument = pair
     word = parameter.name
     if argument is None and word not in (*_OLD, *_CHOOSE):

@@ -93,7 +93,7 @@ class _ControlFlow:
             frame.types[name] = joined
 
     def _with(self, node: Node) -> None:
-        """What the body stores are results, so that code behind it may be guarded by what the body did."""
+        """Make values that the body stores results, so that code behind it may be guarded by them."""
         frame, body = self.frame, node.blocks[0]
         assert frame is not None
         inner = self.run(body)

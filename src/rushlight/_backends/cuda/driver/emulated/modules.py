@@ -27,7 +27,7 @@ _MOST_SHARED = 48 << 10  # bytes that a kernel gets without asking
 
 
 class Context(ctypes.Structure):
-    """What a twin knows beside its parameters."""
+    """State that a twin is given beside its parameters."""
 
     _fields_ = (
         ("delta", ctypes.c_int64),

@@ -1,4 +1,4 @@
-"""What happens before what among the streams of emulated devices, and who uses memory that another may still use.
+"""Happens-before order of the streams of emulated devices, and who uses memory that another may still use.
 
 Each piece of work is a number in its stream.  A stream knows for every other one up to which number it comes after
 (a vector clock); events carry that from stream to stream, and waiting hosts to everything that they start later.

@@ -54,7 +54,7 @@ _ROOTS = (
 
 
 class Queue(Unit):
-    """What native code gave the driver and nobody looked at yet; `functions` are addresses by names."""
+    """Calls of the driver by native code that nobody has run yet; `functions` are addresses by names."""
 
     def __init__(self, drain: Callable[[], None], catch_up: Callable[[], None]) -> None:
         host = host_runtime()
