@@ -49,7 +49,7 @@ def _element_size(dtype: Any) -> int:
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """The number of a device: of a CPU, where that is allowed, -1."""
+    """The number of a device: of a CPU, where that is allowed, -1; of none, if `optional`, that of the current one."""
     if isinstance(device, int):
         return device
     found = rushlight.device(device) if isinstance(device, str) else device
@@ -60,14 +60,15 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
             return -1
         if found.index is not None:
             return found.index
-    if optional and found is None:
-        return -1
+    if optional and (found is None or isinstance(found, rushlight.device)):
+        current = rushlight.accelerator.current_device_index
+        return int(current()) if _get_available_device_type() is not None else -1
     raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
 
 
 def _get_available_device_type() -> str | None:
-    """The kind of accelerator: None, there is none."""
-    return None
+    """The kind of accelerator that there is; None where there is none."""
+    return "cuda" if rushlight.cuda.is_available() else None
 
 
 def _get_device_module(device_type: str) -> Any:

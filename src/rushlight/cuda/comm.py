@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,5 +93,7 @@ def gather(tensors: Sequence[Any], dim: int = 0, destination: Any = None, *, out
         out.copy_(torch.cat([x.to(out.device) for x in tensors], dim))
         return out
     index = index_of(destination, others=True)
-    place = torch.device(destination) if index < 0 else device_of(index)
+    if destination == -1:
+        warnings.warn("-1 for the CPU is deprecated: give torch.device('cpu')", FutureWarning, stacklevel=2)
+    place = torch.device("cpu") if index < 0 else device_of(index)
     return torch.cat([x.to(place) for x in tensors], dim)

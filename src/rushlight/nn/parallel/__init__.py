@@ -1,7 +1,7 @@
 """One module on several devices.
 
-A CPU is one device, and rushlight has no other: `DataParallel` calls its module, as PyTorch's does on a machine without
-accelerators, and what would split work among devices refuses with PyTorch's errors.
+Without accelerators `DataParallel` calls its module, as PyTorch's does, and what would split work among devices refuses
+with PyTorch's errors.
 """
 
 from __future__ import annotations
