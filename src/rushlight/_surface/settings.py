@@ -124,14 +124,16 @@ def get_default_device() -> Any:
 
 @public
 def set_default_device(device: Any) -> None:
-    """Let factories make tensors on this device: the CPU (also for None), or `meta`, where they have shapes alone.
+    """Let factories make tensors on this device: the CPU (also for None), a GPU, or `meta`, where they have shapes alone.
+
+    "cuda" without a number is the current GPU, also when `torch.cuda.set_device` makes that another one later.
 
     >>> import rushlight as torch
     >>> with torch.device("meta"):
     ...     torch.ones(2).device
     device(type='meta')
     """
-    choose_device(CPU if device is None else as_device(device))
+    choose_device(device)
 
 
 @public

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = [
     "Device",
     "add_type",
     "as_device",
+    "current_device_changed",
     "on_default_device",
     "on_recorded_device",
     "on_removed_type",
@@ -103,10 +105,13 @@ class Device:
         return (Device, (self.type, self.index))
 
     def __enter__(self) -> Device:
-        _change(lambda: _DEFAULTS.append(as_device(self)))
+        found = as_device(self)
+        _FLOATING.append(_floats(self))
+        _change(lambda: _DEFAULTS.append(found))
         return self
 
     def __exit__(self, *exc: object) -> None:
+        _FLOATING.pop()
         _change(_DEFAULTS.pop)
 
 
@@ -170,6 +175,9 @@ CPU: Device = Device("cpu")
 META: Device = Device("meta")
 # The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
+_FLOATING: list[str | None] = [
+    None
+]  # of each of them: the type where it was named without a number, which follows the current device
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
 # The stand-in for a device in this thread, set when a module that records programs is loaded.
 _stand_in: Callable[[Device], Device] | None = None
@@ -194,9 +202,35 @@ def _change(step: Callable[[], Any]) -> None:
             hook()
 
 
-def set_default_device(device: Device) -> None:
-    """Set the device of factories, outside of `with` blocks."""
+def _floats(named: Any) -> str | None:
+    device = named if isinstance(named, Device) else Device(named)
+    return device.type if type(device) is Device and device.index is None and device.type in _ACCELERATORS else None
+
+
+def set_default_device(named: Any) -> None:
+    """Set the device of factories, outside of `with` blocks: None, a device, or its name.
+
+    One without a number is the current device, also when that changes later.
+    """
+    device = CPU if named is None else as_device(named)
+    _FLOATING[0] = None if named is None else _floats(named)
     _change(lambda: _DEFAULTS.__setitem__(0, device))
+
+
+def current_device_changed(type: str, index: int) -> None:
+    """Let defaults that were named without a number follow the current device of the main thread.
+
+    Plans of factories are the process's, so in other threads such a default stays that of the main thread.
+    """
+    if type not in _FLOATING or threading.current_thread() is not threading.main_thread():
+        return
+
+    def move() -> None:
+        for place, floating in enumerate(_FLOATING):
+            if floating == type:
+                _DEFAULTS[place] = Device(type, index)
+
+    _change(move)
 
 
 def as_device(value: Any) -> Device:

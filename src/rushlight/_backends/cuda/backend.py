@@ -27,7 +27,7 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
 from rushlight._prims.numbers import holder
-from rushlight._types.device import Device
+from rushlight._types.device import Device, current_device_changed
 from rushlight._types.dtype import DType
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class CudaBackend(ReferenceBackend):
         if not 0 <= index < self.devices.count:
             raise RuntimeError(f"CUDA error: invalid device ordinal {index}: there are {self.devices.count} devices")
         self.devices.thread.current = index
+        current_device_changed(self.type, index)
 
     @property
     def is_initialized(self) -> bool:
