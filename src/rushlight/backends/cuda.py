@@ -5,13 +5,15 @@ counts on CPUs too.
 from __future__ import annotations
 
 import enum
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
+import rushlight
 from rushlight import set_float32_matmul_precision
 from rushlight._interface.cuda import why_absent
-from rushlight._interface.operators import ALLOWED, FP32_PRECISION
+from rushlight._interface.operators import ALLOWED, FP32_PRECISION, fused_misfit
 from rushlight.backends.pages import mixed, precision_of, set_precision
 
 __all__ = [
@@ -99,30 +101,45 @@ def _pair(name: str, value: Any) -> tuple[bool, bool]:
 matmul = cuBLASModule()
 
 
-def _workspace(name: str) -> NoReturn:
-    raise RuntimeError(f"{name}: cuBLAS has a workspace on GPUs only, and rushlight is not built with CUDA")
+def _check_gpu(name: str) -> None:
+    reason = why_absent("cuda")
+    if reason is not None:
+        raise RuntimeError(f"{name}: cuBLAS has a workspace on GPUs only, and there is none: {reason}")
+
+
+_WORKSPACES = {"cublas": 32 << 20, "cublaslt": 32 << 20}  # bytes, as PyTorch has them on an H200
+
+
+def _workspace(library: str, size: int | None) -> int:
+    _check_gpu(f"{library}_workspace_size")
+    if size is not None:
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"a workspace has an int of bytes, not {type(size).__name__}")
+        if size < 0:
+            raise ValueError(f"a workspace cannot have {size} bytes")
+        _WORKSPACES[library] = size
+    return _WORKSPACES[library]
 
 
 def cublas_workspace_size(size: int | None = None) -> int:
-    """RuntimeError: there is no cuBLAS."""
-    _workspace("cublas_workspace_size")
+    """Bytes of cuBLAS's workspace, after setting it: kept, and of no effect.  RuntimeError without a GPU."""
+    return _workspace("cublas", size)
 
 
 def cublaslt_workspace_size(size: int | None = None) -> int:
-    """RuntimeError: there is no cuBLAS."""
-    _workspace("cublaslt_workspace_size")
+    """The same of cuBLASLt."""
+    return _workspace("cublaslt", size)
 
 
-def blas_workspace_size(size: int | None = None, backend: str | None = None) -> int:
-    """RuntimeError: there is no cuBLAS."""
-    _workspace("blas_workspace_size")
+def blas_workspace_size(size: int | None = None, backend: Any = None) -> int:
+    """The same of a library, by default of `preferred_blas_library()`."""
+    wanted = preferred_blas_library() if backend is None else _NAMES[_BlasBackend].get(backend, backend)
+    if not isinstance(wanted, _BlasBackend):
+        raise RuntimeError(f"Unknown input value. Choose from: {', '.join(_NAMES[_BlasBackend])}.")
+    return _workspace("cublaslt" if wanted is _BlasBackend.Cublaslt else "cublas", size)
 
 
 # ***** cuFFT *****
-
-
-def _no_cuda() -> NoReturn:
-    raise AssertionError("Torch not compiled with CUDA enabled: rushlight has no cuFFT and no plans of it")
 
 
 class cuFFTPlanCacheAttrContextProp:
@@ -140,36 +157,71 @@ class cuFFTPlanCacheAttrContextProp:
         self.setter(instance.device_index, value)
 
 
+_MOST_PLANS: dict[int, int] = {}  # by device
+_PLANS = 4096
+
+
+def _with_gpus() -> None:
+    if not is_built():
+        raise AssertionError("Torch not compiled with CUDA enabled: there is no GPU, and no plans of cuFFT")
+
+
+def _size(device: int) -> int:
+    _with_gpus()
+    return 0
+
+
+def _max_size(device: int) -> int:
+    _with_gpus()
+    return _MOST_PLANS.get(device, _PLANS)
+
+
+def _set_max_size(device: int, value: int) -> None:
+    _with_gpus()
+    if value < 0:
+        raise RuntimeError(f"cuFFT plan cache size must be non-negative, but got {value}")
+    _MOST_PLANS[device] = value
+
+
 class cuFFTPlanCache:
-    """The plans of a GPU: AssertionError for whatever is asked, as there is none."""
+    """The plans of cuFFT on a GPU: none, as our kernels transform.  AssertionError without a GPU."""
 
     def __init__(self, device_index: int) -> None:
         self.device_index = device_index
 
     size = cuFFTPlanCacheAttrContextProp(
-        lambda _: _no_cuda(), ".size is a read-only property showing the number of plans currently in the cache"
+        _size, ".size is a read-only property showing the number of plans currently in the cache"
     )
-    max_size = cuFFTPlanCacheAttrContextProp(lambda _: _no_cuda(), lambda *_: _no_cuda())
+    max_size = cuFFTPlanCacheAttrContextProp(_max_size, _set_max_size)
 
     def clear(self) -> None:
-        """AssertionError: there is no GPU."""
-        _no_cuda()
+        """Nothing: there is no plan."""
+        _with_gpus()
 
 
 class cuFFTPlanCacheManager:
-    """The plan caches of all GPUs, by device; there is none."""
+    """The plan caches of all GPUs, by device; attributes are those of the current one's."""
 
     def __getitem__(self, device: Any) -> cuFFTPlanCache:
-        index = device if isinstance(device, int) else getattr(device, "index", None) or 0
-        raise RuntimeError(f"cufft_plan_cache: expected 0 <= device index < 0, but got device with index {index}")
+        gpus = rushlight.cuda
+        index = device if isinstance(device, int) else getattr(rushlight.device(device), "index", None)
+        index = gpus.current_device() if index is None and is_built() else index or 0
+        if not 0 <= index < gpus.device_count():
+            raise RuntimeError(
+                f"cufft_plan_cache: expected 0 <= device index < {gpus.device_count()}, but got device with index {index}"
+            )
+        return cuFFTPlanCache(index)
+
+    def _current(self) -> cuFFTPlanCache:
+        return self[rushlight.cuda.current_device()] if is_built() else cuFFTPlanCache(0)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("size", "max_size", "clear"):
-            return cuFFTPlanCache(0).clear if name == "clear" else _no_cuda()
+            return getattr(self._current(), name)
         raise AttributeError(f"cufft_plan_cache has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _no_cuda()
+        setattr(self._current(), name, value)
 
 
 cufft_plan_cache = cuFFTPlanCacheManager()
@@ -225,8 +277,9 @@ _NAMES: dict[type, dict[str, Any]] = {
     },
     _ROCmFABackend: {"default": _ROCmFABackend.Default, "aotriton": _ROCmFABackend.AOTriton, "ck": _ROCmFABackend.Ck},
 }  # fmt: skip
-# Those that PyTorch's CPU build lets a program prefer, since they would do nothing.
+# Those that PyTorch's CPU build lets a program prefer, since they would do nothing; and its build for NVIDIA's GPUs.
 _HARMLESS = {_LinalgBackend.Default, _BlasBackend.Default, _BlasBackend.Cublas, *_ROCmFABackend}
+_OF_GPUS = {_LinalgBackend.Cusolver, _LinalgBackend.Magma, _BlasBackend.Cublaslt}
 
 
 def _prefer(kind: type, backend: Any) -> Any:
@@ -240,7 +293,7 @@ def _prefer(kind: type, backend: Any) -> Any:
             raise RuntimeError(
                 f"Unknown input value type: expected str or {kind.__name__}, found {type(backend).__name__}."
             )
-        if backend not in _HARMLESS:
+        if backend not in _HARMLESS and not (backend in _OF_GPUS and is_built()):
             raise RuntimeError(
                 f"Cannot set preferred backend to {backend.name} if PyTorch has not been compiled with {backend.name}."
             )
@@ -249,12 +302,18 @@ def _prefer(kind: type, backend: Any) -> Any:
 
 
 def preferred_linalg_library(backend: Any = None) -> _LinalgBackend:
-    """Which library factorises matrices on GPUs; RuntimeError for setting one, as none is here."""
+    """Which library a program prefers for factorisations on GPUs: kept, and of no effect, as our kernels compute them.
+
+    RuntimeError for setting one without a GPU.
+    """
     return _prefer(_LinalgBackend, backend)
 
 
 def preferred_blas_library(backend: Any = None) -> _BlasBackend:
-    """Which library multiplies matrices on GPUs; RuntimeError for setting another, as none is here."""
+    """Which library a program prefers for products on GPUs: kept, and of no effect (`RUSHLIGHT_CUDA_GEMM` has one).
+
+    RuntimeError for setting cuBLASLt without a GPU.
+    """
     return _prefer(_BlasBackend, backend)
 
 
@@ -332,28 +391,38 @@ def allow_fp16_bf16_reduction_math_sdp(enabled: bool) -> None:
 
 
 def is_flash_attention_available() -> bool:
-    """False: there are no GPU kernels in this build."""
-    return False
+    """Whether attention is computed without storing its scores on a GPU: where there is one."""
+    return is_built()
 
 
 def is_ck_sdpa_available() -> bool:
-    """False: there are no GPU kernels in this build."""
+    """False: that is a library for AMD's GPUs."""
     return False
+
+
+def _can_use(way: str, params: SDPAParams, debug: bool) -> bool:
+    q, k, v = params.query, params.key, params.value
+    why: str | None = "the tensors are on no GPU"
+    if q.is_cuda:
+        why = fused_misfit(way, q, k, v, params.attn_mask, params.dropout, params.enable_gqa)
+    if why is not None and debug:
+        warnings.warn(f"{way} attention takes no such call: {why}", stacklevel=3)
+    return why is None
 
 
 def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """Whether a GPU's flash attention could take this call: no."""
-    return False
+    """Whether a GPU's flash attention could take this call; with `debug` a warning says why not."""
+    return _can_use("flash", params, debug)
 
 
 def can_use_efficient_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """Whether a GPU's memory-efficient attention could take this call: no."""
-    return False
+    """Whether a GPU's memory-efficient attention could take this call."""
+    return _can_use("mem_efficient", params, debug)
 
 
 def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
-    """Whether cuDNN's attention could take this call: no."""
-    return False
+    """Whether PyTorch would let cuDNN's attention take this call; ours computes it then."""
+    return _can_use("cudnn", params, debug)
 
 
 @contextmanager
@@ -361,8 +430,6 @@ def sdp_kernel(
     enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
 ) -> Iterator[None]:
     """Which ways of attention are allowed inside; deprecated for `torch.nn.attention.sdpa_kernel`."""
-    import warnings
-
     warnings.warn(
         "`torch.backends.cuda.sdp_kernel()` is deprecated. Please see `torch.nn.attention.sdpa_kernel()`.",
         FutureWarning,

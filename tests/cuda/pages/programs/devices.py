@@ -268,3 +268,74 @@ def page_a_gpu_that_is_there_has_a_version_of_cuda():
     major, minor = map(int, torch.version.cuda.split("."))
     assert (major, minor) >= (12, 0) and torch.version.hip is None
     assert torch.backends.cuda.is_built() and torch.cuda.is_available()
+
+
+def page_a_default_without_a_number_is_the_current_device():
+    torch.set_default_device("cuda")
+    try:
+        assert torch.get_default_device() == torch.ones(1).device == torch.device("cuda:0")
+        for _ in range(2):  # whatever is kept of a call
+            with torch.cuda.device(1):
+                assert torch.ones(1).device.index == torch.nn.Linear(1, 1).weight.device.index == 1
+                with torch.device("cpu"):
+                    assert torch.ones(1).device.type == "cpu"
+            assert torch.ones(1).device.index == 0
+        torch.set_default_device("cuda:1")
+        with torch.cuda.device(0):
+            assert torch.ones(1).device.index == 1
+    finally:
+        torch.set_default_device(None)
+    with torch.device("cuda"), torch.cuda.device(1):
+        assert torch.zeros(2).device.index == 1
+    assert torch.ones(1).device.type == "cpu"
+
+
+def page_ways_of_attention():
+    from rushlight.nn.attention import SDPBackend, sdpa_kernel
+
+    torch.manual_seed(0)
+    half = torch.randn(1, 2, 8, 16, device="cuda", dtype=torch.float16)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    full, mask, wanted = half.float(), torch.ones(8, 8, dtype=torch.bool, device="cuda"), attend(half, half, half)
+    flash, efficient, cudnn = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION
+    for way in (SDPBackend.MATH, flash, efficient, cudnn):
+        with sdpa_kernel(way):
+            assert torch.equal(attend(half, half, half), wanted), way
+    for way, x, m in (
+        (efficient, full, None),
+        (efficient, half, mask),
+        (cudnn, half, mask),
+        ([flash, efficient], full, None),
+    ):
+        with sdpa_kernel(way):
+            assert attend(x, x, x, m).shape == x.shape
+    for way, x, m, why in ((flash, full, None, "one dtype"), (flash, half, mask, "no attn_mask"), (efficient, full.double(), None, "one dtype"), (cudnn, half[..., :9], None, "multiple of 8")):  # fmt: skip
+        with sdpa_kernel(way), pytest.raises(RuntimeError, match=f"No available kernel.*{why}"):
+            attend(x, x, x, m)
+    settings = torch.backends.cuda
+    asked = settings.SDPAParams(full, full, full, None, 0.0, False, False)
+    assert settings.is_flash_attention_available() and settings.can_use_efficient_attention(asked)
+    with pytest.warns(
+        UserWarning, match="flash attention takes no such call: query, key and value must be of one dtype"
+    ):
+        assert not settings.can_use_flash_attention(asked, debug=True)
+
+
+def page_settings_of_libraries():
+    settings = torch.backends.cuda
+    for name in ("cusolver", "magma", "default"):
+        assert str(settings.preferred_linalg_library(name)).lower().endswith(name)
+    assert settings.preferred_blas_library("cublaslt").name == "Cublaslt" and settings.preferred_blas_library("cublas")
+    cache = settings.cufft_plan_cache
+    assert cache.size == 0 and cache[1].max_size == cache.max_size == 4096
+    cache[1].max_size = 5
+    assert cache[1].max_size == cache["cuda:1"].max_size == 5 and cache.max_size == 4096
+    cache.clear()
+    with pytest.raises(RuntimeError, match="0 <= device index < 2, but got device with index 7"):
+        cache[7]
+    with pytest.raises(RuntimeError, match="read-only"):
+        cache.size = 3
+    assert settings.cublas_workspace_size(1 << 20) == settings.blas_workspace_size() == 1 << 20
+    assert settings.blas_workspace_size(backend="cublaslt") == 32 << 20
+    with pytest.raises(ValueError, match="-1 bytes"):
+        settings.cublaslt_workspace_size(-1)
