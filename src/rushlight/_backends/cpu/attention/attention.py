@@ -59,7 +59,7 @@ def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
     if key not in _LOADED:
         imports = dict(_runtime.runtime().symbols)
         for part in parts.needs:
-            imports.update(part_addresses(part))  # type: ignore[arg-type]
+            imports.update(part_addresses(part))
         data = compile_named(key, lambda: [_ROUTINES[which](parts)], opt="quick")
         _LOADED.setdefault(key, jit.load(data, [f"rl_{which}"], imports))
     return int(_LOADED[key][f"rl_{which}"])
@@ -70,7 +70,7 @@ def routine_ahead(which: str, dtype: DType) -> None:
     """Let workers compile what `routine_address` will be asked for."""
     parts = Parts(dtype, _tile(dtype))
     for part in parts.needs:
-        part_ahead(part)  # type: ignore[arg-type]
+        part_ahead(part)
     native_ahead([_ROUTINES[which](parts)], opt="quick")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from rushlight._backends.cpu.gemm.gemm_blocks_native import make_transpose
 from rushlight._backends.cpu.gemm.pack_native import make_pack, make_wide_pack
 from rushlight._backends.cpu.microkernels.attention_panel import AttentionPanel
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.panels import Cast, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
@@ -83,7 +84,7 @@ class Parts:
             kind, tile.lanes, tile.rows, tile.vectors, tile.fma
         )  # only its packing is used: it transposes results
         raw = Panels(dtype.itemsize, 1, tile.square) if self.wide else tile.panels
-        self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (
+        self.needs: tuple[KernelText, ...] = (
             tile,
             panel,
             *casts,

@@ -36,12 +36,10 @@ from rushlight._backends.cpu.gemm.product_spec import ProductShape
 from rushlight._backends.cpu.gemm.small_native import make_small
 from rushlight._backends.cpu.gemm.thin_native import make_thin
 from rushlight._backends.cpu.launches import unlocks
-from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
-from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
 from rushlight._backends.cpu.microkernels.row_tile import RowTile
 from rushlight._backends.cpu.microkernels.small_tile import SmallTile
-from rushlight._backends.cpu.microkernels.winograd import Winograd
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._backends.cpu.runtime.generated import compile_made, made_ahead
@@ -232,7 +230,6 @@ _DTYPES = {
     "c64": COMPLEX64,
     "c128": COMPLEX128,
 }  # kinds that both the library and our own kernels support
-Part = RegisterTile | AmxTile | RowTile | SmallTile | Panels | Cast | Pairs | Winograd
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -390,13 +387,13 @@ def parts_ahead(forms: Iterable[Form]) -> None:
             part_ahead(part)
 
 
-def part_ahead(part: Part) -> None:
+def part_ahead(part: KernelText) -> None:
     """Let a worker compile what `part_addresses` will load."""
     if part.key not in _LOADED:
         made_ahead(part.key, lambda: part.text, "quick")
 
 
-def part_addresses(part: Part) -> dict[str, int]:
+def part_addresses(part: KernelText) -> dict[str, int]:
     """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept.
 
     The text of parts is as it should be: LLVM's O1 gives the same instructions, in a third more time.

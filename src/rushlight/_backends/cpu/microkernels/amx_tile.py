@@ -15,6 +15,7 @@ Every call configures and releases the tile registers.
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.panels import Panels
 
 __all__ = ["AmxTile"]
@@ -23,7 +24,7 @@ _TILES = tuple(range(8))  # 0 to 3: sums, 4 and 5: rows of A, 6 and 7: columns o
 _ROWS, _BYTES = 16, 64
 
 
-class AmxTile:
+class AmxTile(KernelText):
     """`rows` x `columns` sums of `kind`; `text` is LLVM text that defines `symbols`.
 
     `symbol(A, B, C, row, k, add)` is that of a `RegisterTile`, with k in words.  `panels` pack B, and transpose
@@ -48,7 +49,6 @@ class AmxTile:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return self.symbol
 
     @property

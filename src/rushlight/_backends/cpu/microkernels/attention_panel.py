@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._base.lazy import LazyModule
 from rushlight._types.dtype import FLOAT32, FLOAT64
 
@@ -34,7 +35,7 @@ _REAL = {"f32": FLOAT32, "f64": FLOAT64}
 _LLVM = {"f32": "float", "f64": "double"}
 
 
-class AttentionPanel:
+class AttentionPanel(KernelText):
     """The functions of panels whose rows are `vectors` vectors of `lanes` numbers of `kind` ("f32", "f64"); `text`
     defines them.
 
@@ -60,12 +61,10 @@ class AttentionPanel:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"{self.prefix} {self.lanes} {self.vectors} {self.fma}"
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The names that `text` defines."""
         names = [
             *(f"{part}_{mask}" for part in ("peak", "again") for mask in MASKS),
             "weigh",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rushlight._backends.cpu.microkernels.kernel_text import FunctionText, KernelText
 from rushlight._base.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["Cast", "Pairs", "Panels"]
 _WORDS = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "i64"}  # words of 16 bytes are moved as two of 8
 
 
-class Panels:
+class Panels(KernelText):
     """Packing of words of `size` bytes, each of `group` elements; `text` is LLVM text that defines `symbols`.
 
     `transpose_symbol(out, x, row, step, k)` packs rows along k: it reads n rows of x, `row` elements apart, of k words
@@ -42,7 +43,6 @@ class Panels:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"panels {self.size} {self.group} {self.n}"
 
     @property
@@ -63,11 +63,11 @@ class Panels:
         return "\n".join([transposed, *zips])
 
 
-class Cast:
+class Cast(FunctionText):
     """`symbol(out, x, n)`: n elements converted from one dtype to another, as the primitive `convert` does it; `text`
     defines it."""
 
-    __slots__ = ("fma", "lanes", "source", "symbol", "target")
+    __slots__ = ("fma", "lanes", "source", "target")
 
     def __init__(self, source: DType, target: DType, lanes: int, fma: bool) -> None:
         self.source, self.target, self.lanes, self.fma = source, target, lanes, fma
@@ -75,12 +75,7 @@ class Cast:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes} {self.fma}"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        return (self.symbol,)
 
     @property
     def text(self) -> str:
@@ -124,7 +119,7 @@ class Cast:
         ]
 
 
-class Pairs:
+class Pairs(FunctionText):
     """`symbol(out, x, n)`: converts panels of n complex numbers [k][width] to panels of real ones, for tiles of real
     numbers.
 
@@ -138,7 +133,7 @@ class Pairs:
     `conjugated` operands differ in signs only.  `width` is a multiple of `lanes` / 2.
     """
 
-    __slots__ = ("conjugated", "lanes", "side", "source", "symbol", "target", "width")
+    __slots__ = ("conjugated", "lanes", "side", "source", "target", "width")
 
     def __init__(self, source: DType, side: str, width: int, lanes: int, conjugated: bool) -> None:
         self.source, self.target, self.side, self.width, self.lanes, self.conjugated = (
@@ -153,12 +148,7 @@ class Pairs:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes}"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        return (self.symbol,)
 
     @property
     def bytes(self) -> int:

@@ -26,6 +26,7 @@ mode of newer processors, rounds the sum of two products to odd first (Arm, "Arc
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.panels import Panels
 
 __all__ = ["KINDS", "RegisterTile", "register_tile"]
@@ -51,7 +52,7 @@ _INSTRUCTIONS = {
 _SUMS = ("vpdpbusd", "sdot", "vdpbf16ps", "bfdot")  # instructions that add to an accumulator
 
 
-class RegisterTile:
+class RegisterTile(KernelText):
     """`rows` x `columns` accumulators of `kind` (see above) in vectors of `lanes`; `text` is the LLVM text of its
     kernel, `symbol`.
 
@@ -127,7 +128,6 @@ class RegisterTile:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes} {self.vectors} {self.fma} {self.instruction}"
 
     @property
@@ -136,7 +136,6 @@ class RegisterTile:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols that `text` defines."""
         return (self.symbol,) if self.listed else (self.symbol, self.part_symbol)
 
     @property

@@ -7,13 +7,15 @@ pair by pair: its bits depend on the number of steps alone, not on how many rows
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.microkernels.kernel_text import FunctionText
+
 __all__ = ["RowTile"]
 
 _TYPES = {"f32": ("float", 4), "f64": ("double", 8)}
 PARTS = 4  # vectors of sums: so many additions do not wait for each other
 
 
-class RowTile:
+class RowTile(FunctionText):
     """The kernel of a kind ("f32", "f64") for vectors of `lanes` numbers; `text` is its LLVM text.
 
     `symbol(A, row, x, C, step, rows, k)`: C[i] = A[i, 0] * x[0] + ... + A[i, k - 1] * x[k - 1], for so many rows, k >= 0.
@@ -24,21 +26,11 @@ class RowTile:
 
     def __init__(self, kind: str, lanes: int, fma: bool) -> None:
         self.kind, self.lanes, self.fma = kind, lanes, fma
-
-    @property
-    def symbol(self) -> str:
-        """The name of the kernel."""
-        return f"rl_rows_{self.kind}"
+        self.symbol = f"rl_rows_{kind}"
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes} {self.fma}"
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The symbols that `text` defines."""
-        return (self.symbol,)
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ overlap the one before.  Where rows are shorter than a vector, vectors are short
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.panels import Panels, transpose_text
 
 __all__ = ["Block", "SmallTile"]
@@ -21,7 +22,7 @@ _SHORT = ((4, 2), (4, 1), (1, 2), (1, 1))  # the same of shorter ones
 Block = tuple[int, int, int]  # rows, vectors, lanes
 
 
-class SmallTile:
+class SmallTile(KernelText):
     """The blocks of a kind ("f32", "f64") for vectors of `lanes` numbers; `text` is the LLVM text of all of them.
 
     `symbol_of((rows, vectors, lanes))(A, B, C, last, k, steps)`: `rows` rows and `vectors` vectors of C from C on become the
@@ -40,7 +41,6 @@ class SmallTile:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"rl_small_{self.kind} {self.lanes} {self.fma}"
 
     @property
@@ -59,7 +59,6 @@ class SmallTile:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols that `text` defines."""
         return (*map(self.symbol_of, self.blocks), *(square.transpose_symbol for square in self.squares))
 
     @property

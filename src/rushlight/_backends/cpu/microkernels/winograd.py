@@ -12,6 +12,8 @@ Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020):
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.microkernels.kernel_text import KernelText
+
 __all__ = ["TAPS", "Winograd"]
 
 TAPS = 16  # products of matrices
@@ -23,7 +25,7 @@ _IMAGE = ((0, "-", 2), (1, "+", 2), (2, "-", 1), (1, "-", 3))
 _IMAGE_ARGUMENTS = "ptr noalias %out, i64 %apart, ptr noalias %slab, i64 %channel, i64 %row, i64 %phase, i64 %channels, i64 %width, ptr noalias %moves, i64 %n"
 
 
-class Winograd:
+class Winograd(KernelText):
     """The transforms for panels of `rows` weights and vectors of `lanes` float32; `text` defines `symbols`.
 
     `image_symbol(out, apart, slab, channel, row, phase, channels, width, moves, n)` transforms tiles of all channels,
@@ -69,7 +71,6 @@ class Winograd:
 
     @property
     def key(self) -> str:
-        """Everything that `text` depends on."""
         return f"rl_winograd {self.lanes} {self.rows}"
 
     @property
