@@ -38,6 +38,7 @@ __all__ = [
     "into_given",
     "install_operators",
     "method_of",
+    "reads_elements",
     "row_named",
     "row_of",
 ]
@@ -195,6 +196,12 @@ def composite(
         return public
 
     return register
+
+
+def reads_elements(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a composite whose body reads elements of its arguments: kinds of tensor without memory give it their values."""
+    function.reads_elements = True  # type: ignore[attr-defined]
+    return function
 
 
 MOST = 16  # loose arguments (`*tensors`) up to which plans are cached

@@ -89,7 +89,7 @@ class FunctionalTensor(Transformed):
     @classmethod
     def otherwise(cls, function: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         body = getattr(function, "__wrapped__", None)
-        if body is not None and not hasattr(function, "touches_memory") and name not in _READ_ELEMENTS:
+        if body is not None and not hasattr(function, "touches_memory") and not hasattr(body, "reads_elements"):
             return body(*args, **kwargs)
         level = next(t.level for t in _functionals((args, kwargs)))
         if name.endswith("_") and not name.startswith("__") and isinstance(args[0], FunctionalTensor):
@@ -101,12 +101,6 @@ class FunctionalTensor(Transformed):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"FunctionalTensor(lvl={self.level}, value=\n    {describe(value_of(self))})"
-
-
-# Composites whose bodies read the memory of their arguments, which these tensors have none of.
-_READ_ELEMENTS = frozenset((
-    "nonzero", "nonzero_static", "argwhere", "where", "masked_select", "masked_scatter", "unique", "unique_consecutive", "bincount", "histc",
-))  # fmt: skip
 
 
 def functional(value: Any, level: int, parent: FunctionalTensor | None = None, remake: Any = None) -> Any:

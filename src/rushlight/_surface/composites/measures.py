@@ -17,7 +17,7 @@ from rushlight._engine.indexing import dynamic
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.forms import forms
-from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of, reads_elements
 from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import broadcast_shapes, contiguous_strides, numel, wrap_dim
@@ -372,6 +372,7 @@ def real_part(x: Tensor) -> Any:
 
 
 @composite("bincount", method=True, once=True)
+@reads_elements
 def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each whole number occurs, or the sum of its weights."""
     refuse_dtype("bincount", "bfc", input._spec.dtype)
@@ -396,6 +397,7 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
 
 
 @composite("histc", method=True, refuses="bui", once=True)
+@reads_elements
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
     """How many elements fall into each of `bins` equal ranges of [min, max] (of the elements' range if both are 0)."""
     if bins <= 0:
@@ -561,6 +563,7 @@ def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> A
 
 
 @composite("unique", method=True, once=True)
+@reads_elements
 @forms(
     "(input: Tensor, sorted: bool = True, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
     "(input: Tensor, sorted: bool = True, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",
@@ -584,6 +587,7 @@ def unique(
 
 
 @composite("unique_consecutive", method=True, refuses="c", once=True)
+@reads_elements
 @forms(
     "(input: Tensor, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, dim: int | None = None) -> Tensor",
     "(input: Tensor, *, return_inverse: Literal[True], return_counts: Literal[False] = False, dim: int | None = None) -> tuple[Tensor, Tensor]",

@@ -10,7 +10,7 @@ from rushlight._engine.dispatch.plans.native_lookup import RUNS
 from rushlight._engine.indexing import dynamic
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
-from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of, reads_elements
 from rushlight._types.dtype import INT64
 
 __all__: list[str] = []
@@ -63,6 +63,7 @@ _extreme("min")
 
 
 @composite("nonzero", method=True, once=True)
+@reads_elements
 @forms(
     "(input: Tensor, *, out: Tensor | None = None, as_tuple: Literal[False] = False) -> Tensor",
     "(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]",
@@ -81,18 +82,21 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
 
 
 @composite("argwhere", method=True, once=True)
+@reads_elements
 def argwhere(input: Tensor) -> Tensor:
     """`nonzero` as one tensor."""
     return dynamic.nonzero(input)
 
 
 @composite("masked_select", method=True, apart=True, once=True)
+@reads_elements
 def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is set, as one dim."""
     return into(out, dynamic.masked_select(input, mask), "masked_select", exact=True)
 
 
 @composite("where", method="_where_function", cached=("condition", "input*", "other*"))
+@reads_elements
 @forms(
     "(condition: Tensor) -> tuple[Tensor, ...]",
     "(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor",
@@ -128,6 +132,7 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
 
 
 @composite("nonzero_static", method=True)
+@reads_elements
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any = None) -> Tensor:
     """`nonzero` with `size` rows: cut, or filled up with `fill_value`."""
     if out is not None and out._spec.dtype is not INT64:

@@ -10,7 +10,7 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.creation import from_numpy
 from rushlight._engine.core.tensor import Tensor
 from rushlight._surface.composites.measures import into
-from rushlight._surface.registry import SPACES, composite, function_of
+from rushlight._surface.registry import SPACES, composite, function_of, reads_elements
 from rushlight._types.dtype import BOOL, INT32, INT64
 from rushlight._types.layout import broadcast_shapes, extent, numel, overlaps_itself, wrap_dim
 
@@ -23,6 +23,7 @@ T = SPACES["torch"]
 
 
 @composite("masked_scatter", method=True, once=True)
+@reads_elements
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the first elements of source where the mask holds, in order."""
     if mask._spec.dtype is not BOOL:
