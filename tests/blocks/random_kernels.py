@@ -57,6 +57,7 @@ class _Draw:
         self.n = self.random.randint(1, 700)
         self.outputs: list[DType] = []
         self.values: list[Value] = []
+        self.pointers: list[Value] = []  # tiles of distinct places that loads and stores share
         self.depth = 0
 
     # ***** tiles *****
@@ -153,6 +154,7 @@ class _Draw:
     def step(self) -> None:
         kinds = ["binary"] * 4 + ["unary", "select", "convert", "load", "reduce", "shape", "join", "broadcast"]
         kinds += [k for k in ("scan", "gather", "dot", "histogram") if k in self.features]
+        kinds += ["read"] * 4 + ["write"] * 4 if "memory" in self.features else []
         if self.depth < 2:
             kinds += [k for k in ("for_", "if_", "while_") if k in self.features]
         made = getattr(self, f"step_{self.random.choice(kinds)}")()
@@ -267,15 +269,53 @@ class _Draw:
             y = b.permute(b.convert(self.cut(self.wide(self.cut_to(self.load((n, k)), kind))), kind), (1, 0))
         return self.cut(b.dot(x, y, b.constant(0, INT32 if kind is INT8 else FLOAT32, (m, n))))
 
+    # ***** memory that is read and written *****
+
+    def shared(self, shape: tuple[int, ...] | None = None) -> Value:
+        """Pointers to distinct places: a tile that is known, or a new one."""
+        known = [p for p in self.pointers if shape is None or p.shape == shape]
+        if known and self.random.random() < 0.6:
+            return self.random.choice(known)
+        b, how = self.b, self.random.random()
+        shape = self.shape() if shape is None else shape
+        at = self.index(shape)
+        if how < 0.5:
+            number = b.constant(self.random.choice((1, 3, 16)), INT32, shape)
+            at = b.pointwise("bitwise_xor" if how < 0.25 else "add", at, number)
+        start = b.pointwise("mul", b.program_id(0), b.constant(2048, INT32))
+        memory = b.offset(b.params[self.random.choice((-2, -1))], start)
+        self.pointers.append(b.offset(b.splat(memory, shape), at))
+        return self.pointers[-1]
+
+    def step_read(self) -> Value:
+        pointer = self.shared()
+        mask = None if self.random.random() < 0.6 else self.b.convert(self.tile(shape=pointer.shape), BOOL)
+        return (
+            self.b.load(pointer, mask)
+            if mask is None
+            else self.b.load(pointer, mask, self.b.constant(1, INT32, mask.shape))
+        )
+
+    def step_write(self) -> Value:
+        b, x = self.b, self.tile(INT32)
+        x = x if x.shape else b.splat(x, self.shape())
+        pointer = self.shared(x.shape)
+        mask = [] if self.random.random() < 0.7 else [b.convert(self.tile(shape=x.shape), BOOL)]
+        if self.random.random() < 0.15:
+            before = b.value("atomic", pointer, x, *mask, combine="max")
+            return self.cut(b.pointwise("select", mask[0], before, x) if mask else before)
+        b.store(pointer, x, *mask)
+        return x
+
     # ***** control flow: values made within are seen there alone *****
 
     def inside(self, wanted: list[Value]) -> list[Value]:
         """Some steps within a region; values of the types of `wanted`."""
-        known, self.depth = list(self.values), self.depth + 1
+        known, pointers, self.depth = list(self.values), list(self.pointers), self.depth + 1
         for _ in range(self.random.randint(1, 3)):
             self.step()
         given = [self.tile(v.dtype, v.shape) for v in wanted]
-        self.values, self.depth = known, self.depth - 1
+        self.values, self.pointers, self.depth = known, pointers, self.depth - 1
         return given
 
     def step_for_(self) -> Value:
@@ -315,6 +355,8 @@ class _Draw:
     def case(self, steps: int) -> Case:
         places = 8  # outputs at most
         types = [*(Tile(Pointer(d)) for d in self.inputs), Tile(INT32), *[Tile(Pointer(UINT8))] * places]
+        shared = [Tile(Pointer(INT32))] * (2 if "memory" in self.features else 0)
+        types += shared
         self.b = BlockBuilder(f"random{self.random.randrange(1 << 30)}", types)
         self.size = self.b.params[len(self.inputs)]
         for _ in range(steps):
@@ -323,6 +365,7 @@ class _Draw:
             self.store(value)
         arguments: list[Any] = [memory_of(d, self.contents(d)) for d in self.inputs]
         arguments += [self.n, *(np.zeros(1 << 17, np.uint8) for _ in range(places))]
+        arguments += [memory_of(INT32, self.contents(INT32)) for _ in shared]
         return Case(self.b.finish(), (self.programs,), arguments)
 
     def contents(self, dtype: DType) -> Any:

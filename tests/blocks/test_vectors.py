@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.blocks.random_kernels import Case, draw, memory_of
+from tests.blocks.random_kernels import FEATURES, Case, draw, memory_of
 
 from rushlight._backends.cpu.blocks import compile_block
 from rushlight._codegen.blocks import BlockBuilder, BlockFault, Pointer, Tile, Value
@@ -66,6 +66,18 @@ def test_random_kernels_on_narrow_vectors(seed: int, machine: str) -> None:
 @pytest.mark.parametrize("seed", range(200, 205))
 def test_random_kernels_with_every_access_checked(seed: int) -> None:
     check(draw(seed, 6), checked=True)
+
+
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_random_kernels_that_write_what_they_read(seed: int) -> None:
+    check(draw(seed, 10, FEATURES | {"memory"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(3000, 3300, 50))
+def test_many_random_kernels_that_write_what_they_read(start: int) -> None:
+    for seed in range(start, start + 50):
+        check(draw(seed, 12, FEATURES | {"memory"}))
 
 
 @pytest.mark.slow
@@ -442,3 +454,27 @@ def test_wrong_arguments_are_refused() -> None:
         launch.launch((1,), [33])
     with pytest.raises(TypeError, match="k takes 1 arguments, got 2"):
         launch.launch((1,), [32, 1])
+
+
+# ***** memory that is written between a load and its use *****
+
+
+def test_a_tile_is_what_it_was_when_it_was_loaded() -> None:
+    """Two stores to the same places, the second of which adds what was there before the first."""
+    n = 64
+    b = BlockBuilder("k", [Tile(Pointer(INT32))])
+    here, there = (b.offset(b.splat(b.params[0], (n,)), b.arange(k, n + k)) for k in (0, 1))
+    before, neighbour = b.load(here), b.load(there)
+    b.store(here, neighbour)
+    b.store(here, b.pointwise("add", b.load(here), before))
+    check(Case(b.finish(), (1,), [np.arange(2 * n, dtype=np.int32)]))
+
+
+def test_the_later_of_two_stores_stays() -> None:
+    """At places that overlap, in other chunks of the same loop."""
+    n = 64
+    b = BlockBuilder("k", [Tile(Pointer(INT32))])
+    for k, number in ((0, 1), (16, 2), (8, 3)):
+        at = b.offset(b.splat(b.params[0], (n,)), b.arange(k, n + k))
+        b.store(at, b.constant(number, INT32, (n,)))
+    check(Case(b.finish(), (1,), [np.zeros(2 * n, np.int32)]))

@@ -133,7 +133,9 @@ class Groups:
                     return False
         if self.scalars(operands) & group.pending:
             return False
-        return op is None or op.kind != "store" or not any(conflict(load, op, self.plan.roots) for load in group.loads)
+        if op is None or op.kind != "store":
+            return True
+        return not any(conflict(other, op, self.plan.roots) for other in (*group.loads, *group.stores))
 
     def behind(self, load: Op, store: Op) -> bool:
         """Whether a load behind a store may read what it wrote."""

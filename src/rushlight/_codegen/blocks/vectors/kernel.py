@@ -31,6 +31,7 @@ from .function import Found, Machine, VectorFunction
 from .groups import Group, Groups, Keep
 from .memory import Buffer, memory_type, register_type
 from .others import Others
+from .pending import PendingLoads
 from .plan import LAZY, Plan, plan_of
 from .products import Products
 from .values import ZERO, Dim, Values
@@ -71,6 +72,7 @@ class _KernelEmitter:
         self.sites: list[Op] = []
         self.group: Group | None = None
         self.after: set[Op] = set()  # loads behind a store of the open group
+        self.pending = PendingLoads(kernel, self.plan, self.values.buffers)
         self.targets: dict[Value, tuple[Value, Buffer]] = {}  # where a loop wants what its body gives
         self.copies: dict[tuple[Value, Value], Buffer] = {}
         self.users: dict[Value, list[Op]] = {}
@@ -143,11 +145,22 @@ class _KernelEmitter:
     def flush(self) -> None:
         """Write the group that is open."""
         group, self.group = self.group, None
-        self.after = set()
-        if group is not None:
-            self.groups.write(group)
+        after, self.after = self.after, set()
+        if group is None:
+            return
+        self.secure([load.result for load in self.pending.endangered(group.stores) if load not in after])
+        self.groups.write(group)
+
+    def secure(self, values: Sequence[Value]) -> None:
+        """Keep loaded tiles in front of stores that may overwrite what they read."""
+        for shape in dict.fromkeys(value.shape for value in values):
+            before = Group(shape)
+            same = [value for value in values if value.shape == shape]
+            before.keeps += [Keep(v, self.groups.allocate(v.type.element, shape)) for v in same]
+            self.groups.write(before)
 
     def op(self, op: Op) -> None:
+        self.pending.reach(op)
         if op.kind in LAZY:
             if all(not v.shape for v in op.results) and op.kind not in ("join", "split", "arange"):
                 self.scalar(op)
@@ -254,8 +267,14 @@ class _KernelEmitter:
             with self.fn.isolated():
                 self.groups.prepared(op, ())()
             return
+        if self.group is not None and self.waits(op, self.group):
+            self.flush()
         group = self.join(shape, op.operands, op)
         group.stores.append(op)
+
+    def waits(self, store: Op, group: Group) -> bool:
+        """Whether a load that a store may overwrite can only be read when the open group is written."""
+        return any(self.groups.scalars(load.operands) & group.pending for load in self.pending.endangered([store]))
 
     def do_reduce(self, op: Op) -> None:
         self.settle([v for v in _free(op) if not v.shape])

@@ -35,14 +35,19 @@ _EXPENSIVE, _FAR, _LOAD = 10, 7, 8
 
 
 class _Use(NamedTuple):
-    """A group that wants a tile: how many reductions it waits for, its shape, the axis of its reductions (-1: none); and
-    the place of the sink in its region.
+    """A group that wants a tile: how many reductions it waits for, its shape, how often loops have ended before it, the
+    axis of its reductions (-1: none); and the place of the sink in its region.
     """
 
     stage: int
     shape: tuple[int, ...]
+    loop: int
     axis: int
     place: int
+
+    @property
+    def group(self) -> tuple[int, tuple[int, ...], int]:
+        return self.stage, self.shape, self.loop
 
 
 class Plan(NamedTuple):
@@ -80,11 +85,11 @@ def _find_roots(region: Region, roots: dict[Value, Value | None]) -> None:
                 _find_roots(inner, roots)
 
 
-def conflict(load: Op, store: Op, roots: Mapping[Value, Value | None]) -> bool:
-    """Whether a store may write, at another place of its tile, what a load reads: both may point into one parameter, and
-    not by the same tile of pointers.
+def conflict(access: Op, store: Op, roots: Mapping[Value, Value | None]) -> bool:
+    """Whether a store may write, at another place of its tile, what a load reads or another store writes: both may point
+    into one parameter, and not by the same tile of pointers.
     """
-    a, b = load.operands[0], store.operands[0]
+    a, b = access.operands[0], store.operands[0]
     if a is b:
         return False
     one, other = roots.get(a), roots.get(b)
@@ -97,6 +102,7 @@ class _Planner:
         self.kept: set[Value] = set()
         self.costs: dict[Value, int] = {}
         self.stages: dict[Value, int] = {}
+        self.loops: dict[Op, int] = {}
 
     def region(self, region: Region, outer: dict[Value, set[_Use]]) -> dict[Value, set[_Use]]:
         """Decide for the tiles that a region defines; the uses of those that it does not are added to `outer`."""
@@ -114,7 +120,7 @@ class _Planner:
                 wanted = uses.get(value, set())
                 if self.decide(op, value, place, wanted, region, writes):
                     self.kept.add(value)
-                    wanted = {_Use(self.stages.get(value, 0), value.shape, -1, place)}
+                    wanted = {_Use(self.stages.get(value, 0), value.shape, self.loops[op], -1, place)}
                 for operand in op.operands:
                     if operand.shape:
                         uses.setdefault(operand, set()).update(wanted)
@@ -123,8 +129,16 @@ class _Planner:
         return uses
 
     def forward(self, region: Region) -> None:
-        """Costs, and how many sinks each value waits for."""
+        """Costs, how many sinks each value waits for, and where loops must end."""
+        ended, stores = 0, list[Op]()
         for op in region.ops:
+            if op.kind == "store" and any(conflict(other, op, self.roots) for other in stores):
+                ended, stores = ended + 1, []
+            elif op.kind not in LAZY and op.kind not in ("store", "reduce", "yield"):
+                ended, stores = ended + 1, []
+            if op.kind == "store":
+                stores.append(op)
+            self.loops[op] = ended
             stage = max((self.stages.get(v, 0) for v in op.operands), default=0)
             cost = sum(self.costs.get(v, 1) for v in {v for v in op.operands if v.shape})
             if op.kind == "pointwise":
@@ -147,14 +161,14 @@ class _Planner:
                 self.kept.add(value)
             shape = value.shape if op.kind in ("for", "while", "yield") else shape
             stage = max(self.stages.get(v, 0) for v in op.operands)
-            uses.setdefault(value, set()).add(_Use(stage, shape, axis, place))
+            uses.setdefault(value, set()).add(_Use(stage, shape, self.loops[op], axis, place))
         if op.kind in ("for", "while", "if"):
             inner: dict[Value, set[_Use]] = {}
             for region in op.regions:
                 self.region(region, inner)
             for value, found in inner.items():
                 if found:
-                    uses.setdefault(value, set()).add(_Use(-1, (), place, place))
+                    uses.setdefault(value, set()).add(_Use(-1, (), self.loops[op], place, place))
 
     def decide(self, op: Op, value: Value, place: int, wanted: set[_Use], region: Region, writes: list[int]) -> bool:
         """Whether a tile is kept in memory."""
@@ -182,7 +196,7 @@ class _Planner:
         if write.kind != "store" or conflict(load, write, self.roots):
             return False
         stage = max(self.stages.get(v, 0) for v in write.operands)
-        return (stage, write.operands[0].shape) == (use.stage, use.shape)
+        return (stage, write.operands[0].shape, self.loops[write]) == use.group
 
     def loads(self, value: Value) -> list[Value]:
         return [value] if value.op is not None and value.op.kind == "load" else []
@@ -197,9 +211,9 @@ def _arithmetic(op: Op) -> bool:
 
 def _groups(wanted: set[_Use]) -> int:
     """How many loops the uses make: those without an axis join those with one."""
-    with_axis = {use[:3] for use in wanted if use.axis >= 0}
-    joined = {use[:2] for use in with_axis}
-    return len(with_axis) + len({use[:2] for use in wanted if use.axis < 0 and use[:2] not in joined})
+    with_axis = {(use.group, use.axis) for use in wanted if use.axis >= 0}
+    joined = {group for group, _ in with_axis}
+    return len(with_axis) + len({use.group for use in wanted if use.axis < 0} - joined)
 
 
 def _writes(op: Op) -> bool:
