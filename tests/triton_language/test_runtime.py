@@ -29,6 +29,24 @@ def test_vectors_of_any_size(n: int, dtype) -> None:
     assert torch.equal(out[:n], x + y) and not out[n:].any()
 
 
+@triton.jit
+def transpose(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tile = tl.load(x + i[:, None] * N + i[None, :])
+    tl.store(y + i[None, :] * N + i[:, None], tile)
+
+
+def test_one_tensor_as_input_and_output() -> None:
+    """What a program has loaded stays what it was, also where it stores to the same memory through another parameter."""
+    x = torch.arange(256).reshape(16, 16)
+    wanted, out = x.T.clone(), torch.zeros_like(x)
+    for _ in range(2):
+        transpose[(1,)](x, out, 16)
+        assert torch.equal(out, wanted)
+    transpose[(1,)](x, x, 16)
+    assert torch.equal(x, wanted)
+
+
 def test_what_is_specialised() -> None:
     kernel = triton.jit(add.fn)
     x = torch.zeros(100)

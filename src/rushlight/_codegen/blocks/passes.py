@@ -18,7 +18,7 @@ from .ops import OPS
 from .tiles import expand_tiles
 from .types import Pointer, Tile
 
-__all__ = ["copied", "copied_ops", "simplified", "without_unused"]
+__all__ = ["copied", "copied_ops", "simplified", "with_equal_pointers", "without_unused"]
 
 
 def simplified(kernel: Kernel) -> Kernel:
@@ -68,6 +68,19 @@ def _copy(region: Region, new: dict[Value, Value]) -> Region:
     new.update(zip(region.params, made.params, strict=True))
     made.ops = copied_ops(region, new)
     return made
+
+
+def with_equal_pointers(kernel: Kernel, first: Mapping[int, int]) -> Kernel:
+    """The kernel for launches where parameters are one address: `first` names for a parameter the one that it equals."""
+    kernel = copied(kernel)
+    for other, one in first.items():
+        value, stands = kernel.params[other], kernel.params[one]
+        if value.type != stands.type:
+            cast = Op("pointer_cast", [stands], [value.type], {"to": value.type.element.to})  # type: ignore[union-attr]
+            kernel.body.ops.insert(0, cast)
+            stands = cast.result
+        _substitute(kernel.body, value, stands)
+    return kernel
 
 
 # ***** scalars pulled out of tiles *****

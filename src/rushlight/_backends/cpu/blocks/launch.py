@@ -30,7 +30,9 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import LazyModule
 from rushlight._codegen.blocks import BlockFault, Kernel, Pointer, Value, kernel_text
 from rushlight._codegen.blocks.ir import Line
+from rushlight._codegen.blocks.passes import with_equal_pointers
 from rushlight._codegen.blocks.vectors import BOUNDS, MEMORY, REPORT, Machine, VectorText, vector_text
+from rushlight._codegen.blocks.vectors.plan import written_pointers
 from rushlight._native import jit
 from rushlight._native.objectcode import obtain
 from rushlight._types.dtype import BFLOAT16, INT8
@@ -116,6 +118,12 @@ class BlockLaunch:
             "rl_parallel_for", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, result=ctypes.c_int32
         )
         self._packers = [_packer(p) for p in kernel.params]
+        used = {v for op in kernel.body.walk() for v in op.operands}
+        pointers = [p for p in kernel.params if isinstance(p.type.element, Pointer) and p in used]
+        written = written_pointers(kernel)
+        self._pointers = [kernel.params.index(p) for p in pointers] if written else []
+        self._written = {i for i in self._pointers if kernel.params[i] in written}
+        self._variants: dict[tuple[tuple[int, int], ...], BlockLaunch] = {}
         self._packed = _layout(kernel.params)
         self._divisible = list(kernel.divisible.items())
 
@@ -150,6 +158,11 @@ class BlockLaunch:
         for i, n in self._divisible:
             if arguments[i] % n:
                 raise ValueError(f"argument {i} of {self.kernel.name} is {arguments[i]}, which {n} does not divide")
+        if len({arguments[i] for i in self._pointers}) < len(self._pointers):
+            same = self._with_equal(arguments)
+            if same is not self:
+                same.launch(grid, arguments, ranges)
+                return
         each = max(1, -(-total // (get_num_threads() * _PIECES))) if total > 1 else 1
         # One array: the report, the words of a piece, the parameters, the ranges behind the report of a checked kernel.
         if self._packed is not None and not ranges:
@@ -165,6 +178,21 @@ class BlockLaunch:
         status = self._run(self._piece, at + 8 * _PARAMS, at + 8 * _WORDS, -(-total // each))
         if status:
             raise self._fault(status, held[first : first + _WORDS])
+
+    def _with_equal(self, arguments: Sequence[Any]) -> BlockLaunch:
+        """The kernel where pointers are one address, and it is written through one of them: the loops of a kernel count
+        on memory of different parameters not to overlap.
+        """
+        first: dict[Any, int] = {}
+        pairs = [(i, first.setdefault(arguments[i], i)) for i in self._pointers]
+        equal = {i: one for i, one in pairs if i != one and (i in self._written or one in self._written)}
+        if not equal:
+            return self
+        key = tuple(equal.items())
+        if key not in self._variants:
+            kernel = with_equal_pointers(self.kernel, equal)
+            self._variants[key] = compile_block(kernel, checked=self.checked, machine=self.machine)
+        return self._variants[key]
 
     def _fault(self, status: int, report: array[int]) -> Exception:
         """The error that a status and its report stand for."""

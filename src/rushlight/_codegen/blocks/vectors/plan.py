@@ -15,7 +15,7 @@ from rushlight._types.dtype import DType
 from ..ir import Kernel, Op, Region, Value
 from ..types import Pointer
 
-__all__ = ["ELEMENTWISE", "LAZY", "Plan", "WRITES", "conflict", "plan_of"]
+__all__ = ["ELEMENTWISE", "LAZY", "Plan", "WRITES", "conflict", "plan_of", "written_pointers"]
 
 # Operations whose tiles can be computed for any chunk of places.
 LAZY = frozenset({
@@ -25,6 +25,7 @@ LAZY = frozenset({
 # Those among them that take their operands' elements of the same place.
 ELEMENTWISE = frozenset({"pointwise", "multiply_high", "offset", "pointer_cast", "address", "load", "hint"})
 WRITES = frozenset({"store", "atomic", "atomic_cas", "barrier", "print"})
+_STORES = frozenset({"store", "store_tile", "atomic", "atomic_cas"})
 _WHOLE = {"gather": (0,), "histogram": (0, 1)}  # operands that are wanted in memory
 _COSTS = {
     "div": 4, "sqrt": 4, "rsqrt": 4, "div_trunc": 6, "rem_trunc": 6, "add": 1, "sub": 1, "mul": 1, "select": 1, "convert": 2, "neg": 1,
@@ -64,6 +65,14 @@ def plan_of(kernel: Kernel) -> tuple[Plan, Mapping[Value, int]]:
     made = _Planner(roots)
     made.region(kernel.body, {})
     return Plan(frozenset(made.kept), roots), made.costs
+
+
+def written_pointers(kernel: Kernel) -> set[Value]:
+    """The parameters that a kernel may write through."""
+    roots: dict[Value, Value | None] = {p: p for p in kernel.params}
+    _find_roots(kernel.body, roots)
+    found = {roots.get(op.operands[0]) for op in kernel.body.walk() if op.kind in _STORES}
+    return {v for v in found if v is not None} if None not in found else set(kernel.params)
 
 
 def _find_roots(region: Region, roots: dict[Value, Value | None]) -> None:
