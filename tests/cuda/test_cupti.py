@@ -1,10 +1,11 @@
-"""CUPTI's records: structures against NVIDIA's headers, buffers that are damaged, and profiles by a pretended library."""
+"""CUPTI's records: buffers that are damaged, and profiles by a pretended library."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,6 @@ from rushlight._backends.cuda.reports.cupti import Cupti, CuptiError, read_recor
 from rushlight._backends.registry import backend_of
 from rushlight._types.device import Device
 
-# Where fields begin in the packed structures of `cupti_activity.h`, the same in 12.9 (first size) and 13.5 (second).
-HEADERS: dict[str, tuple[Any, tuple[int, int], dict[str, int]]] = {
-    "CUpti_ActivityKernel": (cupti._Kernel, (208, 248), {
-        "kind": 0, "registers": 6, "start": 16, "end": 24, "device": 40, "stream": 48, "grid": 52, "block": 64, "static_shared": 76,
-        "dynamic_shared": 80, "correlation": 92, "name": 104,
-    }),
-    "CUpti_ActivityMemcpy": (cupti._Copy, (96, 112), {
-        "kind": 0, "copy": 4, "source": 5, "target": 6, "bytes": 8, "start": 16, "end": 24, "device": 32, "stream": 40, "correlation": 44,
-    }),
-    "CUpti_ActivityMemcpyPtoP": (cupti._CopyBetween, (92, 92), {
-        "kind": 0, "copy": 4, "bytes": 8, "start": 16, "end": 24, "device": 32, "stream": 40, "correlation": 60,
-    }),
-    "CUpti_ActivityMemset": (cupti._Fill, (88, 104), {
-        "kind": 0, "bytes": 8, "start": 16, "end": 24, "device": 32, "stream": 40, "correlation": 44,
-    }),
-    "CUpti_ActivityExternalCorrelation": (cupti._Correlation, (24, 24), {"kind": 0, "of": 4, "id": 8, "correlation": 16}),
-}  # fmt: skip
 NAME = ctypes.create_string_buffer(b"some_kernel")
 
 
@@ -68,6 +52,10 @@ class Pretended:
         self.at: list[int] = []
         self.valid: int | None = None
         self.moved = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        return partial(found) if name.startswith("cupti") else found  # which takes argument types, as C functions do
 
     def cuptiActivityRegisterCallbacks(self, requested: Any, completed: Any) -> int:
         self.requested, self.completed = requested, completed
@@ -111,13 +99,6 @@ class Pretended:
     def cuptiActivityPopExternalCorrelationId(self, kind: int, last: Any) -> int:
         self.open.pop()
         return 0
-
-
-@pytest.mark.parametrize("name", HEADERS)
-def test_fields_lie_where_the_headers_say(name: str) -> None:
-    form, sizes, fields = HEADERS[name]
-    assert {field: getattr(form, field).offset for field in fields} == fields
-    assert all(ctypes.sizeof(form) <= size for size in sizes)
 
 
 def test_records_are_read() -> None:

@@ -39,7 +39,7 @@ CODES: dict[str, tuple[int, str]] = {
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": (803, "system has unsupported display driver / cuda driver combination"),
     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": (900, "operation not permitted when stream is capturing"),
     "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": (901, "operation failed due to a previous error during capture"),
-    "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED": (903, "capture was not initiated in this stream"),
+    "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED": (903, "capture was not ended in the same stream as it began"),
     "CUDA_ERROR_STREAM_CAPTURE_UNJOINED": (904, "capturing stream has unjoined work"),
     "CUDA_ERROR_STREAM_CAPTURE_ISOLATION": (905, "dependency created on uncaptured work in another stream"),
     "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT": (906, "operation would make the legacy stream depend on a capturing blocking stream"),

@@ -50,7 +50,7 @@ _FUNCTIONS = {
     "cuFuncGetAttribute": ("cuFuncGetAttribute", "pip"), "cuFuncSetAttribute": ("cuFuncSetAttribute", "pii"),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "ppiz"),
     "cuLaunchKernel": ("cuLaunchKernel", "puuuuuuuppp"), "cuLaunchKernelEx": ("cuLaunchKernelEx", "pppp"),
-    "cuTensorMapEncodeTiled": ("cuTensorMapEncodeTiled", "piuqppppiiii"), "cuTensorMapEncodeIm2col": ("cuTensorMapEncodeIm2col", "piuqppppuupiiii"),
+    "cuTensorMapEncodeTiled": ("cuTensorMapEncodeTiled", "piupppppiiii"), "cuTensorMapEncodeIm2col": ("cuTensorMapEncodeIm2col", "piupppppuupiiii"),
     "cuStreamBeginCapture": ("cuStreamBeginCapture_v2", "pi"),
     "cuStreamEndCapture": ("cuStreamEndCapture", "pp"), "cuStreamGetCaptureInfo": ("cuStreamGetCaptureInfo_v2", "pppppp"),
     "cuThreadExchangeStreamCaptureMode": ("cuThreadExchangeStreamCaptureMode", "p"),
@@ -102,6 +102,15 @@ class _Node(ctypes.Structure):
     )
 
 
+# Functions that are called by themselves.
+MORE: dict[str, tuple[Any, ...]] = {
+    "cuGetErrorName": (_int, _pointer),
+    "cuGetErrorString": (_int, _pointer),
+    "cuIpcOpenMemHandle_v2": (_pointer, _Handle, _uint),
+    "cuIpcOpenEventHandle": (_pointer, _Handle),
+}
+LAZY_PEER_ACCESS, VERBOSE = 1, 1  # flags of handles of memory, and of graphs that are printed
+
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, _pointer)
 
 
@@ -116,7 +125,7 @@ class LibraryDriver(Driver):
         self._library = _open()
         self._functions: dict[str, Callable[..., int]] = {}
         for name in ("cuGetErrorName", "cuGetErrorString"):
-            getattr(self._library, name).argtypes = (_int, ctypes.POINTER(ctypes.c_char_p))
+            getattr(self._library, name).argtypes = MORE[name]
         self._calls: dict[int, Any] = {}  # host functions that have not run
         self._captured: dict[int, Any] = {}  # those of graphs, which may run any number of times
         self._numbers = count(1)
@@ -126,14 +135,17 @@ class LibraryDriver(Driver):
 
     def _find(self, name: str) -> Callable[..., int]:
         symbol, letters = _FUNCTIONS[name]
+        found = self._functions[name] = self._function(symbol, [_LETTERS[letter] for letter in letters])
+        return found
+
+    def _function(self, symbol: str, arguments: Sequence[Any]) -> Callable[..., int]:
         try:
-            function: Any = getattr(self._library, symbol)
+            found: Any = getattr(self._library, symbol)
         except AttributeError:
             raise NotImplementedError(f"NVIDIA's driver is too old: it has no {symbol}") from None
-        function.argtypes, function.restype = [_LETTERS[letter] for letter in letters], _int
-        self._functions[name] = function
-        found: Callable[..., int] = function
-        return found
+        found.argtypes, found.restype = arguments, _int
+        made: Callable[..., int] = found
+        return made
 
     def _call(self, name: str, *args: Any) -> None:
         code = (self._functions.get(name) or self._find(name))(*args)
@@ -162,7 +174,8 @@ class LibraryDriver(Driver):
         return not code
 
     def function_address(self, name: str) -> int:
-        return ctypes.cast(getattr(self._library, _FUNCTIONS[name][0]), _pointer).value or 0
+        found: Any = self._functions.get(name) or self._find(name)
+        return ctypes.cast(found, _pointer).value or 0
 
     # ***** the driver and its devices *****
 
@@ -289,17 +302,15 @@ class LibraryDriver(Driver):
         self._call("cuIpcGetMemHandle", made, address)
         return made.raw
 
-    def _opened(self, symbol: str, handle: bytes, *more: tuple[Any, int]) -> int:
-        function: Any = getattr(self._library, symbol)
-        function.argtypes, function.restype = (_pointer, _Handle, *[kind for kind, _ in more]), _int
+    def _opened(self, symbol: str, handle: bytes, *more: int) -> int:
         made, given = ctypes.c_uint64(), _Handle.from_buffer_copy(handle)
-        code = function(ctypes.byref(made), given, *[value for _, value in more])
+        code = self._function(symbol, MORE[symbol])(ctypes.byref(made), given, *more)
         if code:
             raise self.error_of(code, symbol)
         return made.value
 
     def cuIpcOpenMemHandle(self, handle: bytes, flags: int = 1) -> int:
-        return self._opened("cuIpcOpenMemHandle_v2", handle, (_uint, flags))
+        return self._opened("cuIpcOpenMemHandle_v2", handle, flags)
 
     def cuIpcCloseMemHandle(self, address: int) -> None:
         self._call("cuIpcCloseMemHandle", address)

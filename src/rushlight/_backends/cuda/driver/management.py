@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["ManagedDevice"]
 
-_GRAPHICS_CLOCK, _SM_CLOCK, _TEMPERATURE_GPU = 0, 1, 0
+_SM_CLOCK, _TEMPERATURE_GPU = 1, 0
 _MOST_PROCESSES = 256
 
 
@@ -28,13 +28,25 @@ class _Process(ctypes.Structure):
     )
 
 
+_P, _I = ctypes.c_void_p, ctypes.c_int
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "nvmlInit_v2": (),
+    "nvmlErrorString": (_I,),
+    "nvmlDeviceGetHandleByPciBusId_v2": (ctypes.c_char_p, _P),
+    "nvmlDeviceGetUtilizationRates": (_P, _P),
+    "nvmlDeviceGetMemoryInfo": (_P, _P),
+    "nvmlDeviceGetTemperature": (_P, _I, _P),
+    "nvmlDeviceGetPowerUsage": (_P, _P),
+    "nvmlDeviceGetClockInfo": (_P, _I, _P),
+    "nvmlDeviceGetComputeRunningProcesses_v3": (_P, _P, _P),
+}
+
+
 def _open() -> Any:
     try:
-        found: Any = ctypes.CDLL("libnvidia-ml.so.1")
+        return ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
         raise RuntimeError(f"NVIDIA's management library (NVML) is not installed: {error}") from None
-    found.nvmlErrorString.restype = ctypes.c_char_p
-    return found
 
 
 class ManagedDevice:
@@ -43,12 +55,21 @@ class ManagedDevice:
     def __init__(self, bus: str) -> None:
         self._library, self._handle = _open(), ctypes.c_void_p()
         self._call("nvmlInit_v2")
-        self._call("nvmlDeviceGetHandleByPciBusId_v2", ctypes.c_char_p(bus.encode()), ctypes.byref(self._handle))
+        self._call("nvmlDeviceGetHandleByPciBusId_v2", bus.encode(), ctypes.byref(self._handle))
 
     def _call(self, name: str, *args: Any) -> None:
-        code = getattr(self._library, name)(*args)
+        code = self._function(name)(*args)
         if code:
-            raise RuntimeError(f"NVML error: {self._library.nvmlErrorString(code).decode()} ({code} from {name})")
+            text = self._function("nvmlErrorString", ctypes.c_char_p)(code) or b"unknown"
+            raise RuntimeError(f"NVML error: {text.decode()} ({code} from {name})")
+
+    def _function(self, name: str, result: Any = _I) -> Any:
+        try:
+            found = getattr(self._library, name)
+        except AttributeError:
+            raise RuntimeError(f"NVIDIA's management library is too old: it has no {name}") from None
+        found.argtypes, found.restype = _SIGNATURES[name], result
+        return found
 
     def _number(self, name: str, *args: Any) -> int:
         made = ctypes.c_uint()
@@ -75,7 +96,7 @@ class ManagedDevice:
 
     def temperature(self) -> int:
         """Degrees Celsius."""
-        return self._number("nvmlDeviceGetTemperature", ctypes.c_int(_TEMPERATURE_GPU))
+        return self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)
 
     def power_draw(self) -> int:
         """Milliwatts."""
@@ -83,7 +104,7 @@ class ManagedDevice:
 
     def clock_rate(self) -> int:
         """Megahertz of the multiprocessors."""
-        return self._number("nvmlDeviceGetClockInfo", ctypes.c_int(_SM_CLOCK))
+        return self._number("nvmlDeviceGetClockInfo", _SM_CLOCK)
 
     def processes(self) -> list[tuple[int, int]]:
         """The processes that compute on it, and the bytes that each holds."""

@@ -1,17 +1,16 @@
 """Matrix products by cuBLASLt.
 
-The numbers of attributes and types are those of NVIDIA's documentation of version 12; they have not met a card yet.  So
-`gemm.choice` takes a product from the library only where its result agrees with our kernel's on the card.
+The numbers of attributes and types and the arguments of functions are those of NVIDIA's headers (a test holds them to it);
+they have not met a card yet.  So `gemm.choice` takes a product from the library only where its result agrees with our
+kernel's on the card.
 """
 
 from __future__ import annotations
 
 import ctypes
-import glob
-import os
-import sys
 from typing import Any, NamedTuple
 
+from rushlight._backends.cuda.libraries.loader import CLibrary, Wheel
 from rushlight._backends.cuda.program.steps import LibraryFunction, Operand
 from rushlight._base.knobs import Knob
 from rushlight._types.layout import numel
@@ -20,7 +19,7 @@ __all__ = ["LIBRARY", "CublasLt", "LtProduct", "cublaslt", "fits"]
 
 LIBRARY: Knob[str] = Knob(
     "cublaslt_library", env="RUSHLIGHT_CUBLASLT_LIBRARY", kind=str, default="",
-    doc="The path of cuBLASLt; empty: that of NVIDIA's wheel, else none.",
+    doc="The path of cuBLASLt; empty: that of NVIDIA's wheel, else none; `none`: none.",
 )  # fmt: skip
 
 WORKSPACE = 32 << 20
@@ -62,37 +61,16 @@ class Heuristic(ctypes.Structure):
     )
 
 
-def find_library() -> str | None:
-    """The file of the knob, or of NVIDIA's wheel; None where there is none."""
-    if LIBRARY.get():
-        return LIBRARY.get()
-    for folder in sys.path:
-        for pattern in ("nvidia/cublas/lib/libcublasLt.so.*", "nvidia/cu*/lib/libcublasLt.so.*"):
-            found = sorted(glob.glob(os.path.join(folder or ".", pattern)))
-            if found:
-                return found[-1]
-    return None
+WHEEL = Wheel("cuBLASLt", "libcublasLt.so", "cublas", "cuda", LIBRARY)
+find_library = WHEEL.path
 
 
-class CublasLt:
+class CublasLt(CLibrary):
     """The library: a function for each call, which raises RuntimeError where C returns an error."""
 
     def __init__(self, library: Any) -> None:
-        self.library = library
-        for name, arguments in _SIGNATURES.items():
-            getattr(library, name).argtypes = arguments
+        super().__init__(WHEEL.title, library, _SIGNATURES)
         self.handle = self.made("cublasLtCreate")
-
-    def call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            raise RuntimeError(f"{name} failed with status {status}")
-
-    def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """The handle that a call makes."""
-        handle = ctypes.c_void_p()
-        self.call(name, ctypes.byref(handle), *arguments)
-        return handle
 
     def set(self, name: str, handle: Any, attribute: int, value: Any) -> None:
         self.call(name, handle, attribute, ctypes.byref(value), ctypes.sizeof(value))
@@ -104,8 +82,7 @@ _loaded: list[CublasLt | None] = []
 def cublaslt() -> CublasLt | None:
     """The library, loaded by the first use; None where it is not installed."""
     if not _loaded:
-        path = find_library()
-        _loaded.append(None if path is None else CublasLt(ctypes.CDLL(path)))
+        _loaded.append(None if find_library() is None else CublasLt(WHEEL.open()))
     return _loaded[0]
 
 

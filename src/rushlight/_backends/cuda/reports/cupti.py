@@ -8,13 +8,11 @@ buffer's valid bytes.  Nothing of this has met a card yet.
 from __future__ import annotations
 
 import ctypes
-import glob
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from rushlight._backends.cuda.libraries.loader import CLibrary, LibraryError, Wheel
 from rushlight._base.knobs import Knob
 
 __all__ = ["LIBRARY", "Cupti", "CuptiError", "Record", "find_library", "read_record"]
@@ -30,7 +28,9 @@ _U8, _U16, _U32, _U64, _I32, _P = (
 MEMCPY, MEMSET, KERNEL, DRIVER, CONCURRENT_KERNEL, MEMCPY_BETWEEN, CORRELATION = 1, 2, 3, 4, 10, 22, 39
 _KINDS = (CONCURRENT_KERNEL, MEMCPY, MEMCPY_BETWEEN, MEMSET, DRIVER, CORRELATION)
 _OURS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
-_NO_MORE, _BUFFER_BYTES, _MOST_NAME = 12, 1 << 20, 4096
+_BUFFER_BYTES, _MOST_NAME = 1 << 20, 4096
+_NO_MORE, NO_PRIVILEGE, ANOTHER = 12, 35, 39  # results
+FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
 
 class _Kernel(ctypes.LittleEndianStructure):
@@ -87,12 +87,8 @@ _COPIES = {
 _MEMORIES = {1: "Pageable", 2: "Pinned", 3: "Device", 4: "Array", 5: "Managed"}
 
 
-class CuptiError(RuntimeError):
+class CuptiError(LibraryError):
     """A call of CUPTI failed; `status` is its result."""
-
-    def __init__(self, text: str, status: int = 0) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class Record(NamedTuple):
@@ -109,16 +105,8 @@ class Record(NamedTuple):
     call: int = 0
 
 
-def find_library() -> str | None:
-    """The file of the knob, or of NVIDIA's wheel; None where there is none."""
-    if LIBRARY.get():
-        return None if LIBRARY.get() == "none" else LIBRARY.get()
-    for folder in sys.path:
-        for pattern in ("nvidia/cuda_cupti/lib/libcupti.so.*", "nvidia/cu*/lib/libcupti.so.*"):
-            found = sorted(glob.glob(os.path.join(folder or ".", pattern)))
-            if found:
-                return found[-1]
-    return None
+WHEEL = Wheel("CUPTI", "libcupti.so", "cuda_cupti", "cupti", LIBRARY)
+find_library = WHEEL.path
 
 
 def read_record(address: int, room: int) -> Record | None:
@@ -169,11 +157,24 @@ _REQUESTED = ctypes.CFUNCTYPE(
 _COMPLETED = ctypes.CFUNCTYPE(None, _P, _U32, _P, ctypes.c_size_t, ctypes.c_size_t)
 
 
-class Cupti:
+_SIZE = ctypes.c_size_t
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuptiActivityRegisterCallbacks": (_REQUESTED, _COMPLETED),
+    "cuptiActivityEnable": (ctypes.c_int,),
+    "cuptiActivityDisable": (ctypes.c_int,),
+    "cuptiActivityFlushAll": (_U32,),
+    "cuptiActivityGetNextRecord": (_P, _SIZE, _P),
+    "cuptiActivityPushExternalCorrelationId": (ctypes.c_int, _U64),
+    "cuptiActivityPopExternalCorrelationId": (ctypes.c_int, _P),
+    "cuptiGetTimestamp": (_P,),
+}
+
+
+class Cupti(CLibrary):
     """The library, and the buffers that it fills; `library` has CUPTI's functions."""
 
     def __init__(self, library: Any) -> None:
-        self.library = library
+        super().__init__(WHEEL.title, library, _SIGNATURES)
         self.lent: dict[int, Any] = {}
         self.records: list[Record] = []
         self.faults: list[str] = []  # of a thread of CUPTI's, where nothing may be raised
@@ -182,13 +183,18 @@ class Cupti:
         self.call("cuptiActivityRegisterCallbacks", *self._callbacks)
 
     def call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            why = {
-                35: ": it needs a privilege; see NVIDIA's page on ERR_NVGPUCTRPERM",
-                39: ": another profiler is at work",
-            }
-            raise CuptiError(f"{name} failed with status {status}{why.get(status, '')}", status)
+        """Call a function; CuptiError for a status other than 0, and for a function that the library lacks."""
+        try:
+            super().call(name, *arguments)
+        except LibraryError as error:
+            raise CuptiError(str(error), error.status) from None
+
+    def reason(self, status: int) -> str:
+        """What helps against a status."""
+        return {
+            NO_PRIVILEGE: ": it needs a privilege; see NVIDIA's page on ERR_NVGPUCTRPERM",
+            ANOTHER: ": another profiler is at work",
+        }.get(status, "")
 
     def start(self) -> None:
         """Record from now on; what was enabled is disabled again where a kind is refused."""
@@ -199,12 +205,12 @@ class Cupti:
                 enabled.append(kind)
         except CuptiError:
             for kind in enabled:
-                self.library.cuptiActivityDisable(kind)
+                self.function("cuptiActivityDisable")(kind)
             raise
 
     def stop(self) -> list[Record]:
         """Records of work that is done."""
-        self.call("cuptiActivityFlushAll", 1)
+        self.call("cuptiActivityFlushAll", FORCED)
         for kind in _KINDS:
             self.call("cuptiActivityDisable", kind)
         with self._lock:
@@ -253,7 +259,7 @@ class Cupti:
     def _walk(self, buffer: int, valid: int) -> Iterator[Record]:
         at, last = _P(), buffer - 1
         while not (
-            status := self.library.cuptiActivityGetNextRecord(_P(buffer), ctypes.c_size_t(valid), ctypes.byref(at))
+            status := self.function("cuptiActivityGetNextRecord")(_P(buffer), ctypes.c_size_t(valid), ctypes.byref(at))
         ):
             here = at.value or 0
             if not last < here < buffer + valid:
@@ -271,9 +277,8 @@ _loaded: list[Cupti | None] = []
 def cupti() -> Cupti | None:
     """The library, loaded by the first use; None where it is not installed.  CuptiError where it cannot be used."""
     if not _loaded:
-        path = find_library()
         try:
-            _loaded.append(None if path is None else Cupti(ctypes.CDLL(path)))
-        except (OSError, AttributeError) as error:
-            raise CuptiError(f"{path} is no CUPTI: {error}") from None
+            _loaded.append(None if find_library() is None else Cupti(WHEEL.open()))
+        except LibraryError as error:
+            raise CuptiError(str(error), error.status) from None
     return _loaded[0]

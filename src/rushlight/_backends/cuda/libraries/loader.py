@@ -1,0 +1,105 @@
+"""Where NVIDIA's libraries lie, and how their functions are called: what the bindings of all of them share.
+
+    WHEEL = Wheel("cuBLASLt", "libcublasLt.so", "cublas", "cuda", LIBRARY)
+    library = CLibrary("cuBLASLt", ctypes.CDLL(WHEEL.path()), {"cublasLtCreate": (ctypes.c_void_p,)})
+    library.call("cublasLtCreate", ctypes.byref(handle))
+
+A function is looked up by its first call, so that an old library serves for whatever it has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._base.errors import MissingExtraError
+from rushlight._base.knobs import Knob
+
+__all__ = ["CLibrary", "LibraryError", "Wheel"]
+
+
+class LibraryError(RuntimeError):
+    """A call of a library failed; `status` is what it returned."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Wheel(NamedTuple):
+    """A library of NVIDIA's wheels: how its file begins, the folder of wheels for CUDA 12, the extra that installs it."""
+
+    title: str
+    file: str
+    folder: str
+    extra: str
+    knob: Knob[str]  # the path of another one, or `none`
+
+    def path(self) -> str | None:
+        """The file of the knob, or of a wheel; None where there is none."""
+        told = self.knob.get()
+        if told:
+            return None if told == "none" else told
+        for folder in sys.path:
+            for place in (self.folder, "cu*"):
+                found = sorted(glob.glob(os.path.join(folder or ".", "nvidia", place, "lib", f"{self.file}.*")))
+                if found:
+                    return found[-1]
+        return None
+
+    def open(self) -> Any:
+        """The library, opened; MissingExtraError where there is none, LibraryError for a file that is none."""
+        path = self.path()
+        if path is None:
+            raise MissingExtraError(self.title, self.extra)
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            raise LibraryError(f"{path} is no {self.title}: {error}") from None
+
+
+class CLibrary:
+    """A library's functions by their signatures; each returns a status, which is 0 where all is well."""
+
+    def __init__(self, title: str, library: Any, signatures: Mapping[str, Sequence[Any]]) -> None:
+        self.title, self.library, self.signatures = title, library, signatures
+        self._found: dict[str, Any] = {}
+
+    def function(self, name: str) -> Any:
+        """A function with its arguments' types; LibraryError where the library has none of this name."""
+        found = self._found.get(name)
+        if found is None:
+            try:
+                found = getattr(self.library, name)
+            except AttributeError:
+                path = getattr(self.library, "_name", "the library")
+                raise LibraryError(f"{path} is too old, or no {self.title}: it has no {name}") from None
+            found.argtypes = self.signatures[name]
+            self._found[name] = found
+        return found
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; LibraryError for a status other than 0."""
+        status = self.function(name)(*arguments)
+        if status:
+            raise LibraryError(f"{name} failed with status {status}{self.reason(status)}", status)
+
+    def reason(self, status: int) -> str:
+        """What else is known of a status."""
+        return ""
+
+    def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        """The handle that a call makes through its first argument."""
+        handle = ctypes.c_void_p()
+        self.call(name, ctypes.byref(handle), *arguments)
+        return handle
+
+    def size(self, name: str, *arguments: Any, kind: Any = ctypes.c_int) -> int:
+        """The number that a call tells through its last argument."""
+        told = kind()
+        self.call(name, *arguments, ctypes.byref(told))
+        return int(told.value)
