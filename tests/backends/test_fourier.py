@@ -260,6 +260,26 @@ def test_what_ran_is_said() -> None:
     assert "2 of 37 complex numbers, by a convolution of 80 numbers" in text
 
 
+@pytest.mark.parametrize(("kind", "size"), [("f32", 4), ("f64", 8)])
+def test_rows_are_spread_over_narrow_lanes(kind: str, size: int) -> None:
+    """With vectors of 32 bytes matrices need too many registers; few rows, and rows on wide lanes, stay matrices."""
+
+    class Family:
+        def __init__(self, nbytes: int) -> None:
+            self.kind, self.lanes = kind, nbytes // size
+
+    def way(nbytes: int, rows: int, n: int) -> str:
+        item = 2 * size
+        line = fourier._Line(n, (item, item), (item, item))
+        others = ((rows, n * item, n * item),)
+        transform = fourier._Transform(Family(nbytes), COMPLEX, line, others, False, 1.0)  # type: ignore[arg-type]
+        return fourier._way(transform).__name__
+
+    assert way(32, 1024, 256) == way(32, 64, 1024) == "_by_lanes"
+    assert way(32, 8, 256) == way(32, 1024, 64) == way(32, 64, 4096) == "_by_matrix"
+    assert way(64, 1024, 256) == way(64, 64, 1024) == "_by_matrix"
+
+
 def test_tables_die_with_their_plans() -> None:
     """Those of long sequences: plans of short ones, which long ones are made of, are kept a while."""
     item, n, known = 8, 7 * 11 * 13 * 32, set(fourier._TABLES)

@@ -52,6 +52,9 @@ _PIECE = 1 << 14  # least numbers worth a thread
 _NEAR = 1 << 19  # most bytes of a sequence that stays in a core's cache together with its results
 _SHORT = 64  # shortest sequence that is transformed as a matrix
 _ROWS = 2048  # longest rows that may be spread over lanes, where there are enough of them
+# vectors of 32 bytes: rows that fill so many of them, of more complex numbers than that, are spread over lanes rather than
+# transformed as matrices, whose passes of large radices need more than 16 registers
+_NARROW, _FULL_TILES, _MATRIX = 32, 4, 128
 _FACTORS = 1 << 17  # most bytes of a matrix's factors in a table; others are computed from fewer
 _COLUMN = 1 << 15  # longest sequences that are taken together; longer ones are taken one by one
 # measured cost of a radix's pass for each number: memory traffic and arithmetic
@@ -302,6 +305,13 @@ class _Transform:
         """Whether elements are contiguous in source and result."""
         return (self.src_step, self.dst_step) == self.units
 
+    def rows_fill_lanes(self) -> bool:
+        """Whether rows are better spread over lanes than transformed as matrices, however well these fill tiles."""
+        if self.family.lanes * _SIZES[self.family.kind] > _NARROW or self.n <= _MATRIX and self.what == COMPLEX:
+            return False
+        at = self.lane_dim()
+        return at >= 0 and self.others[at][0] >= _FULL_TILES * self.family.lanes
+
     def lane_dim(self) -> int:
         """The dim that is spread over the lanes: the contiguous one if it fills half of them, else the largest."""
         largest = max(range(len(self.others)), key=lambda k: self.others[k][0], default=-1)
@@ -469,7 +479,7 @@ def _way(t: _Transform) -> Callable[[_Call, _Transform, int, int], None]:
     if radices(t.n) is None:
         return _by_chirp
     beside = not t.near() and t.batch > 1
-    across = t.batch >= t.family.lanes and t.n <= _ROWS and filled(t.n, t.family.lanes) < 0.9
+    across = t.n <= _ROWS and (t.batch >= t.family.lanes and filled(t.n, t.family.lanes) < 0.9 or t.rows_fill_lanes())
     return _by_lanes if t.n < _SHORT or (beside and t.n <= _COLUMN) or across else _by_matrix
 
 
