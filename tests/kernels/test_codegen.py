@@ -375,3 +375,20 @@ def test_explain():
     for part in ("amax", "group 0", "reduce over", "define i32", "slots", "ret"):
         assert part in text, part
     assert sys.getsizeof(text) > 1000
+
+
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@pytest.mark.parametrize("rows", [40, 700])
+def test_numbers_of_rows_leave_vectors_as_wide_as_their_elements(vector_bytes, rows):
+    """Whole rows are fetched by int64 numbers: what is the same for all lanes does not take lanes."""
+    target, lanes = host()._replace(vector_bytes=vector_bytes), vector_bytes // 4
+    table, at = normal(50, 96), rng.integers(0, 50, (rows, 5))
+    fetched = check(lambda x, i: prim.index(x, i), table, at[:, 0].copy(), target=target)
+    assert f"section width {lanes} " in fetched.program.steps[0].kernel.text()
+    summed = check(lambda x, i: prim.sum(prim.index(x, i), dims=(1,)), table, at, target=target, rtol=1e-4, atol=1e-4)
+    assert f"section width {lanes} " in summed.program.steps[0].kernel.text()
+    # numbers that lanes hold do
+    added = check(
+        lambda x, i: x + prim.convert(i, dtype=FLOAT32), normal(rows, 64), rng.integers(0, 9, (rows, 64)), target=target
+    )
+    assert f"section width {max(2, lanes // 2)} " in added.program.steps[0].kernel.text()

@@ -229,7 +229,11 @@ class Nest:
 
     def lane_count(self, facts: Facts) -> int:
         """Lanes of a vector of the widest dtype."""
-        return max(2, self.target.vector_bytes // max(facts.widest, 2))
+        return self.lanes_of(facts.widest)
+
+    def lanes_of(self, nbytes: int) -> int:
+        """Lanes of a vector of numbers of so many bytes."""
+        return max(2, self.target.vector_bytes // max(nbytes, 2))
 
     # ***** building *****
 
@@ -243,9 +247,11 @@ class Nest:
             return side_by_side([self.pointwise(s) for s in self.stages])
         return [self.rows()]
 
-    def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
-        """Lanes of a vector, and vectors in a step of the main loop."""
-        width = self.lane_count(facts)
+    def shape_of_lanes(
+        self, facts: Facts, light_unroll: int = 4, lane: Var | None = None, stages: Sequence[Stage] = ()
+    ) -> tuple[int, int]:
+        """Lanes of a vector, and vectors in a step of the main loop, where `lane` of `stages` runs through the lanes."""
+        width = self.lane_count(facts) if lane is None else self.lanes_of(facts.widest_along(lane, stages))
         cost = facts.cost(self.policy)
         if facts.operations > 60 or cost > 60:
             return width, 1
@@ -256,13 +262,13 @@ class Nest:
     def pointwise(self, stage: Stage) -> Section:
         """The loop nest of a pointwise stage."""
         facts = facts_of([stage])
-        width, unroll = self.shape_of_lanes(facts)
         loops = list(stage.loops)
         if not loops:
             return Section(list(stage.stores), None, 1, 1)
         lane = self.best_lane(loops, facts)
         loops.remove(lane)
         loops.append(lane)
+        width, unroll = self.shape_of_lanes(facts, lane=lane, stages=[stage])
         unroll = fitting(unroll, width, lane.size)
         elements = numel([v.size for v in loops])
         cost = facts.cost(self.policy) - (0 if facts.loads else 0.5)  # a kernel that only writes moves half as much
@@ -378,6 +384,7 @@ class Nest:
             lane = self.best_lane(outer, facts)
             outer.remove(lane)
             outer.append(lane)
+            width, unroll = self.shape_of_lanes(facts, lane=lane, stages=self.stages)
             unroll = self.wide_columns(facts, unroll, width, numel([v.size for v in outer]))
             unroll = self.whole_lines(facts, unroll, width, lane)
             unroll = fitting(unroll, width, lane.size)

@@ -41,6 +41,23 @@ class Facts:
             total += costs(primitive, plain)
         return total
 
+    def widest_along(self, lane: Var, stages: Iterable[Stage]) -> int:
+        """Bytes of the widest number that vectors hold where `lane` runs through them.
+
+        What is the same for all lanes, as the number of a row that is fetched, is computed once, and says nothing.
+        """
+        most = 1
+        for x in self.seen:
+            if x.kind in ("op", "load", "ix") and any(v is lane or type(v) is Item for v in x.vars):
+                most = max(most, part_size(x.dtype))
+        for stage in stages:
+            for store in stage.stores:
+                most = max(most, part_size(store.buffer.dtype))
+            for item in stage.items:
+                place = 0 if item.position is None else 4 if item.short else 8
+                most = max(most, part_size(item.dtype), part_size(item.value.dtype), place)
+        return most
+
     def add_store(self, s: Store) -> None:
         self.add_ix(s.ix)
         self.accesses.append((s.buffer, s.ix, 2.0))
