@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rushlight._base.knobs import KNOBS, Knob
+from rushlight._base.knobs import _FORGET, KNOBS, PLANNED, Knob, on_planned
 
 
 @pytest.fixture
@@ -50,3 +50,23 @@ def test_no_two_knobs_have_one_name() -> None:
     assert len(names) == len(set(names))
     with pytest.raises(ValueError, match="registered twice"):
         Knob("log", env="RUSHLIGHT_LOG", kind=str, default="", doc="Twice.")
+
+
+def test_plans_are_forgotten_when_a_knob_that_they_depend_on_changes() -> None:
+    made = Knob("planned_of_tests", env="RUSHLIGHT_PLANNED", kind=int, default=3, doc="One.", planned=True)
+    told: list[int] = []
+    on_planned(lambda: told.append(PLANNED[-1]))
+    try:
+        begun = PLANNED[-1]
+        made.set(3)
+        assert not told
+        with made.scoped(4):
+            assert len(told) == 1 and told[0] != begun
+            made.set(5)
+        made.reset()
+        made.set(4)
+        assert len(told) == 4 and told[3] == told[0] and len({begun, *told[:2]}) == 3
+    finally:
+        _FORGET.pop()
+        made.reset()
+        del KNOBS["planned_of_tests"]

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 __all__ = ["FP32_PRECISION"]
 
 Key = tuple[str, str]  # a library and a kind of operation, or "all"
+# Its last item, a number, says what is allowed on GPUs: what was compiled is used while it is the same.
+_STATE = [0]
+_WORDS = ("none", "ieee", "tf32", "bf16")
 
 
 class _Precisions(dict[Key, str]):
@@ -22,10 +25,15 @@ class _Precisions(dict[Key, str]):
         self.told: set[Key] = set()
         self.matmul = "highest"  # what `torch.set_float32_matmul_precision` was told
         self.changed: list[Callable[[], None]] = []
+        self.state = _STATE
 
     def __setitem__(self, key: Key, word: str) -> None:
         super().__setitem__(key, word)
         self.told.add(key)
+        self.state[-1] = sum(
+            _WORDS.index(self.allowed("cuda", kind)) << 2 * place
+            for place, kind in enumerate(("matmul", "conv", "rnn"))
+        )
         for function in self.changed:
             function()
 

@@ -17,13 +17,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-__all__ = ["KNOBS", "Knob"]
+__all__ = ["KNOBS", "PLANNED", "Knob", "on_planned"]
 
 T = TypeVar("T")
 KNOBS: dict[str, Knob[Any]] = {}
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 _UNSET: Any = object()
+# Its last item is a number for the values of all knobs that plans depend on: what was compiled is used while it is the same.
+PLANNED = [0]
+_KNOWN: dict[tuple[Any, ...], int] = {}
+_FORGET: list[Callable[[], None]] = []
+
+
+def on_planned(forget: Callable[[], None]) -> None:
+    """Call `forget` when a knob that plans depend on is set to another value."""
+    _FORGET.append(forget)
+
+
+def _values() -> tuple[Any, ...]:
+    return tuple(str(knob.get()) for knob in KNOBS.values() if knob.planned)
 
 
 def _parse_bool(text: str) -> bool:
@@ -38,18 +51,21 @@ def _parse_bool(text: str) -> bool:
 class Knob(Generic[T]):
     """One setting.  `get` prefers a value set in code, then the environment, then the default (may be a function).
 
-    `former` is the environment variable's name in the version before: it is still read, with a FutureWarning.
+    `former` is the environment variable's name in the version before: it is still read, with a FutureWarning.  Where plans
+    are made by a setting (`planned`), a change makes them anew.
     """
 
-    __slots__ = ("_value", "default", "doc", "env", "former", "kind", "name")
+    __slots__ = ("_value", "default", "doc", "env", "former", "kind", "name", "planned")
 
     def __init__(
-        self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str, former: str = ""
-    ) -> None:
+        self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str, former: str = "",
+        planned: bool = False,
+    ) -> None:  # fmt: skip
         if name in KNOBS:
             raise ValueError(f"knob {name!r} is registered twice")
         self.name, self.env, self.kind, self.default, self.doc, self.former = name, env, kind, default, doc, former
         self._value: T = _UNSET
+        self.planned = planned
         KNOBS[name] = self
 
     def get(self) -> T:
@@ -73,20 +89,32 @@ class Knob(Generic[T]):
             self._value = self.default() if callable(self.default) else self.default
         return self._value
 
+    def _change(self, value: T) -> None:
+        if not self.planned:
+            self._value = value
+            return
+        before = _values()
+        _KNOWN.setdefault(before, len(_KNOWN))
+        self._value = value
+        if (now := _values()) != before:
+            PLANNED[-1] = _KNOWN.setdefault(now, len(_KNOWN))
+            for forget in _FORGET:
+                forget()
+
     def set(self, value: T) -> None:
         """Set the value for the rest of the process."""
-        self._value = value
+        self._change(value)
 
     def reset(self) -> None:
         """Discard a value set in code; the next `get` reads the environment again."""
-        self._value = _UNSET
+        self._change(_UNSET)
 
     @contextmanager
     def scoped(self, value: T) -> Iterator[None]:
         """Set the value inside a `with` block."""
         before = self._value
-        self._value = value
+        self._change(value)
         try:
             yield
         finally:
-            self._value = before
+            self._change(before)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from rushlight._backends.precision import FP32_PRECISION
 from rushlight._base.errors import MissingDeviceError, MissingTypeError
+from rushlight._base.knobs import on_planned
 from rushlight._base.lazy import LazyModule
 from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core import dlpack, printing, storage
@@ -30,6 +31,7 @@ __all__ = ["FP32_PRECISION", "finfo", "iinfo"]
 
 _TORCH = SPACES["torch"]
 on_default_device(clear_plans)
+on_planned(clear_plans)
 
 
 def public(function: Any) -> Any:

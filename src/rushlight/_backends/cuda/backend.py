@@ -43,7 +43,7 @@ def _programs(text: str) -> str:
 
 
 PROGRAMS = Knob(
-    "cuda_programs", env="RUSHLIGHT_CUDA_PROGRAMS", kind=_programs, default="kernels",
+    "cuda_programs", env="RUSHLIGHT_CUDA_PROGRAMS", kind=_programs, default="kernels", planned=True,
     doc="What computes on emulated GPUs: `kernels` of our own, or the `reference` definitions of primitives in NumPy.",
 )  # fmt: skip
 

@@ -13,7 +13,27 @@ from rushlight._types.dtype import BOOL
 __all__: list[str] = ["ALLOWED", "INSTEAD", "fused_misfit"]
 
 # Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
-ALLOWED = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn", "overrideable"), True)
+_WAYS = [0]  # named, so that kept programs find it
+
+
+class _Allowed(dict[str, bool]):
+    """Ways by name; the last item of `state` is a number for what is allowed: compiled programs depend on it."""
+
+    def __init__(self, ways: tuple[str, ...]) -> None:
+        super().__init__(dict.fromkeys(ways, True))
+        self.state = _WAYS
+
+    def __setitem__(self, way: str, allowed: bool) -> None:
+        super().__setitem__(way, allowed)
+        self.state[-1] = sum(1 << place for place, on in enumerate(self.values()) if not on)
+
+    def update(self, *given: Any, **named: bool) -> None:
+        """Several at once."""
+        for way, allowed in dict(*given, **named).items():
+            self[way] = allowed
+
+
+ALLOWED = _Allowed(("flash", "mem_efficient", "math", "cudnn", "overrideable"))
 
 
 class _Instead(list[Any]):

@@ -36,6 +36,7 @@ __all__ = ["WINOGRAD", "winograd_ahead", "winograd_call"]
 WINOGRAD: Knob[bool] = Knob(
     "winograd",
     env="RUSHLIGHT_WINOGRAD",
+    planned=True,
     kind=bool,
     default=True,
     doc="Whether convolutions of float32 by kernels of 3 x 3 may go by Winograd's method, where it should be faster.",

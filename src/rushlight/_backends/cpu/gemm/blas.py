@@ -67,6 +67,7 @@ BLAS_LIBRARY: Knob[str] = Knob(
 GEMM: Knob[str] = Knob(
     "gemm",
     env="RUSHLIGHT_GEMM",
+    planned=True,
     kind=str,
     default="auto",
     doc="Who computes matrix products of float32, float64 and complex numbers, except small ones of real numbers, and those by a vector where sums lie side by side: `blas` (the library), `generated` (our own kernels), `auto`: for each class of "

@@ -41,7 +41,7 @@ def _who(text: str) -> str:
 
 
 WHO: Knob[str] = Knob(
-    "cuda_gemm", env="RUSHLIGHT_CUDA_GEMM", kind=_who, default="auto",
+    "cuda_gemm", env="RUSHLIGHT_CUDA_GEMM", kind=_who, default="auto", planned=True,
     doc="Who computes matrix products on GPUs: `ours`, `library` (cuBLASLt), or `auto`: whoever was measured to be faster, kept in the cache.",
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ def _way(text: str) -> str:
 
 
 SCHEDULE: Knob[str] = Knob(
-    "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=_way, default="auto",
+    "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=_way, default="auto", planned=True,
     doc="How tiles of our products are shared out: a program for each (`apart`), one for each multiprocessor that walks from tile to tile "
     "(`walk`), or `auto`: whatever was measured to be faster, kept in the cache. The bits are the same. `parts`: large tiles, with the "
     "inner dim in more parts, which are added up in order. `stretches`: turns of all tiles are shared out evenly among 132 programs.",
