@@ -320,6 +320,8 @@ LAZY = {
     "rushlight.nn.functional": "loaded with most programs, but not by `torch.ops`",
     "rushlight._backends.cpu.program.records": "plans that are found on disk need no schedule",
     "rushlight._backends.cpu.runtime.threads": "the native runtime is loaded by the first operation",
+    "rushlight.nn.parallel._functions": "loads `torch.cuda`, for copies between GPUs",
+    "rushlight.utils.data._utils.worker": "takes up an error of a replica on a GPU",
     "rushlight._base.collector": "objects are searched for where memory moves under its tensors",
     "rushlight._base.handles": "hooks are rare",
     "rushlight._codegen.llvm_function": "kernels that are found on disk need no text",

@@ -4,7 +4,6 @@ printed.
 
 from __future__ import annotations
 
-from rushlight._base.knobs import PLANNED
 from rushlight._base.log import LOG
 from rushlight._capture.autograd import Walks
 from rushlight._capture.trace import (
@@ -27,7 +26,6 @@ from rushlight._transforms.patterns import Match, Pattern, PatternError, replace
 
 __all__ = [
     "LOG",  # the knob of `RUSHLIGHT_LOG`
-    "PLANNED",  # what knobs of plans are set to
     "CompileSettings",  # what is asked of a compiled function
     "compile_function",  # a function that is traced when it is called
     "Looks",  # whether dicts are as they were, without asking in Python

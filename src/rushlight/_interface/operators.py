@@ -11,7 +11,7 @@ from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.nn.gguf_blocks import BLOCK_TYPES
 from rushlight._ops.table import OPERATORS
-from rushlight._surface.composites.attention import ALLOWED, INSTEAD, fused_misfit
+from rushlight._surface.composites.attention import ALLOWED, INSTEAD
 from rushlight._surface.registry import SPACES, asking, composite, function_of, inplace_of, row_of
 from rushlight._surface.result_types import result_type, result_types
 from rushlight._surface.settings import FP32_PRECISION, TypedTensor
@@ -39,7 +39,6 @@ __all__ = [
     # Settings that other pages share.
     "BLOCK_TYPES",  # the types of blocks of GGUF files
     "ALLOWED",  # which ways of computing attention are on
-    "fused_misfit",  # why a fused way of attention takes no such call
     "INSTEAD",  # functions that compute attention instead
     "FP32_PRECISION",  # precision of float32 products, by backend and operator
     "TypedTensor",  # metaclass of `torch.FloatTensor` and its like

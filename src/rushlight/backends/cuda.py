@@ -13,7 +13,7 @@ from typing import Any
 import rushlight
 from rushlight import set_float32_matmul_precision
 from rushlight._interface.cuda import why_absent
-from rushlight._interface.operators import ALLOWED, FP32_PRECISION, fused_misfit
+from rushlight._interface.operators import ALLOWED, FP32_PRECISION
 from rushlight.backends.pages import mixed, precision_of, set_precision
 
 __all__ = [
@@ -404,7 +404,7 @@ def _can_use(way: str, params: SDPAParams, debug: bool) -> bool:
     q, k, v = params.query, params.key, params.value
     why: str | None = "the tensors are on no GPU"
     if q.is_cuda:
-        why = fused_misfit(way, q, k, v, params.attn_mask, params.dropout, params.enable_gqa)
+        why = ALLOWED.misfit(way, q, k, v, params.attn_mask, params.dropout, params.enable_gqa)
     if why is not None and debug:
         warnings.warn(f"{way} attention takes no such call: {why}", stacklevel=3)
     return why is None

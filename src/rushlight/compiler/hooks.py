@@ -11,8 +11,8 @@ from typing import Any
 import rushlight
 from rushlight._C import DisableTorchFunctionSubclass
 from rushlight._interface.base import import_whole, tree_flatten, tree_map
-from rushlight._interface.compiling import HOOKS, PLANNED, look_again
-from rushlight._interface.operators import ALLOWED, FP32_PRECISION, INSTEAD
+from rushlight._interface.compiling import HOOKS, look_again
+from rushlight._interface.operators import ALLOWED, INSTEAD
 from rushlight.compiler import backends
 from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
 from rushlight.compiler.settings import settings
@@ -197,7 +197,7 @@ def register(*compiling: Callable[[], bool]) -> None:
     HOOKS.handled["rushlight._higher_order_ops.operators", "cond"] = "cond"
     HOOKS.handled["rushlight.optim.lr_scheduler", "step"] = "scheduler_step"
     HOOKS.world = _world
-    HOOKS.states += [INSTEAD.state, ALLOWED.state, FP32_PRECISION.state, PLANNED]
+    HOOKS.states += [INSTEAD.state, ALLOWED.state]
     HOOKS.communicating |= {f"rushlight.distributed.{module}": names for module, names in _COMMUNICATING.items()}
     for name in ("before", "after"):
         HOOKS.handled["rushlight.distributed.fsdp.states", name] = f"shard_{name}"

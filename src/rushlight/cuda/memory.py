@@ -5,15 +5,17 @@ Without a GPU questions about what is held are answered (nothing is), and everyt
 
 from __future__ import annotations
 
+import ctypes
 import json
 import pickle
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from rushlight.cuda.access import OnGpu, device_of, gpu_class, gpus, index_of, needs_gpu, on_gpu, why_no_gpu
+from rushlight.cuda.access import OnGpu, device_of, gpu, gpus, index_of, on_gpu, why_no_gpu
 from rushlight.cuda.summary import summary
 
 __all__ = [
@@ -184,8 +186,8 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
 
 @on_gpu
 def get_allocator_backend() -> str:
-    """The name of the allocator: "native"."""
-    return "native"
+    """The name of the allocator: "native", or "pluggable" for a program's own."""
+    return "native" if gpus().memory.allocators[0].plugged is None else "pluggable"
 
 
 def _set_allocator_settings(env: str) -> None:
@@ -210,9 +212,49 @@ def caching_allocator_disabled() -> Iterator[None]:
         caching_allocator_enable(True)
 
 
-CUDAPluggableAllocator = gpu_class("CUDAPluggableAllocator")
-CUDAPluggableAllocator.allocator = needs_gpu("CUDAPluggableAllocator.allocator")
-change_current_allocator = needs_gpu("change_current_allocator")
+class _CUDAAllocator:
+    """An allocator of GPUs' memory: `allocator()` is what `MemPool` and `change_current_allocator` take."""
+
+    def __init__(self, allocator: Any) -> None:
+        self._allocator = allocator
+
+    def allocator(self) -> Any:
+        """The C functions; None for rushlight's own."""
+        return self._allocator
+
+
+def _cuda_customAllocator(alloc_fn: int, free_fn: int) -> Any:
+    """An allocator from the addresses of two C functions."""
+    return gpu("CUDAPluggableAllocator").memory.pluggable(alloc_fn, free_fn)
+
+
+class CUDAPluggableAllocator(_CUDAAllocator):
+    """An allocator from a shared library: two C functions by their names.
+
+    `void *alloc_fn_name(ssize_t size, int device, cudaStream_t stream)` and `void free_fn_name(void *address, size_t size, int
+    device, cudaStream_t stream)`.
+    """
+
+    def __init__(self, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
+        gpu("CUDAPluggableAllocator")
+        self._library = ctypes.CDLL(path_to_so_file)
+        found = [ctypes.cast(getattr(self._library, n), ctypes.c_void_p).value for n in (alloc_fn_name, free_fn_name)]
+        super().__init__(_cuda_customAllocator(found[0] or 0, found[1] or 0))
+
+
+@on_gpu
+def change_current_allocator(allocator: Any) -> None:
+    """Let an allocator serve all requests from now on: nothing is kept for reuse then, and there are no pools.
+
+    RuntimeError where memory was asked for already.
+    """
+    gpus().memory.plug(allocator.allocator())
+
+
+@on_gpu
+def _get_current_allocator() -> Any:
+    return _CUDAAllocator(gpus().memory.allocators[0].plugged)
+
 
 # ***** memory for other libraries *****
 
@@ -250,14 +292,16 @@ _IDENTITIES = count(1)
 class MemPool(OnGpu):
     """A pool of memory apart from the usual one; `with use_mem_pool(pool):` serves requests from it.
 
-    Its memory can go back to the driver when the pool and all graphs that use it are gone.
+    Its memory can go back to the driver when the pool and all graphs that use it are gone.  It comes from `allocator`
+    (`CUDAPluggableAllocator(...).allocator()`), by default from the driver.  With `use_on_oom` other requests are served by it
+    where the device has no memory left; with `no_split` a segment serves one tensor at a time.
     """
 
     def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
-        if allocator is not None or use_on_oom or no_split:
-            raise NotImplementedError("rushlight's MemPool takes no allocator, use_on_oom or no_split yet")
-        self._id = (0, next(_IDENTITIES))
+        self._id, self._allocator = (0, next(_IDENTITIES)), allocator
         self._held = [a.hold(self._id) for a in gpus().memory.allocators]
+        for pools in self._held:
+            pools.source, pools.helps, pools.splits = allocator, use_on_oom, not no_split
 
     @property
     def id(self) -> tuple[int, int]:
@@ -266,8 +310,8 @@ class MemPool(OnGpu):
 
     @property
     def allocator(self) -> Any:
-        """None: the driver gives the memory."""
-        return None
+        """Who gives the memory; None: the driver."""
+        return self._allocator
 
     def use_count(self) -> int:
         """How many hold the pool: this object, and graphs."""
@@ -305,54 +349,91 @@ def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
 def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """Contents of the allocators of all GPUs: a dict for each segment, with its blocks."""
     return [
-        _segment(allocator.index, segment)
+        _segment(allocator, segment)
         for allocator in gpus().memory.allocators
         for segment in allocator.snapshot()
         if mempool_id is None or segment.pool.owner.identity == tuple(mempool_id)
     ]
 
 
-def _segment(index: int, segment: Any) -> dict[str, Any]:
+def _segment(allocator: Any, segment: Any) -> dict[str, Any]:
     chunks = segment.chunks()
     lent = [c for c in chunks if c.lent]
     active = [c for c in chunks if c.lent or c.waits]
     return {
-        "device": index, "address": segment.address, "total_size": segment.nbytes, "allocated_size": sum(c.nbytes for c in lent),
+        "device": allocator.index, "address": segment.address, "total_size": segment.nbytes, "allocated_size": sum(c.nbytes for c in lent),
         "active_size": sum(c.nbytes for c in active), "requested_size": sum(c.requested for c in lent), "stream": segment.stream,
         "segment_type": "small" if segment.pool.small else "large", "segment_pool_id": segment.pool.owner.identity, "is_expandable": False,
-        "frames": [], "blocks": [_block(c) for c in chunks],
+        "frames": allocator.history.frames(allocator.history.stack_of_segment(segment.address)), "blocks": [_block(allocator, c) for c in chunks],
     }  # fmt: skip
 
 
-def _block(chunk: Any) -> dict[str, Any]:
+def _block(allocator: Any, chunk: Any) -> dict[str, Any]:
     state = "active_allocated" if chunk.lent else "active_awaiting_free" if chunk.waits else "inactive"
+    stack = allocator.history.stack_of(chunk.address) if chunk.lent else None
     return {
         "address": chunk.address,
         "size": chunk.nbytes,
         "requested_size": chunk.requested if chunk.lent else 0,
         "state": state,
-        "frames": _frames(chunk.user),
+        "frames": allocator.history.frames(stack or (() if chunk.user is None else (chunk.user,))),
     }
 
 
-def _frames(user: Any) -> list[dict[str, Any]]:
-    """Who asked for a block, in the form of a Python frame."""
-    if user is None:
-        return []
-    code, instruction = user
-    line = next((n for begin, end, n in code.co_lines() if begin <= instruction < end and n is not None), 0)
-    return [{"filename": code.co_filename, "line": line, "name": code.co_name}]
+_metadata = [""]
 
 
-def _record_memory_history(enabled: str | None = "all", *args: Any, **kwargs: Any) -> None:
-    """Let every block remember the user's line that asked for it; None stops that."""
+def _set_memory_metadata(metadata: str) -> None:
+    """A text that events of memory have from now on."""
+    _metadata[0] = metadata
+
+
+def _get_memory_metadata() -> str:
+    return _metadata[0]
+
+
+def _record_memory_history(
+    enabled: str | None = "all", context: str | None = "all", stacks: str = "all", max_entries: int = sys.maxsize, device: Any = None,
+    clear_history: bool = False, compile_context: bool = False, global_record_annotations: bool = False,
+    skip_actions: Sequence[str] | None = None,
+) -> None:  # fmt: skip
+    """Record stacks of what is held ("state"), or all requests beside it ("all"), for `_snapshot`; None stops.
+
+    `context` says which stacks: of what is held ("state"), of events that lend memory ("alloc"), of all.  Stacks are of
+    Python.  RuntimeError for words that mean nothing.
+    """
+    if isinstance(enabled, bool):  # of older programs
+        enabled = "all" if enabled else None
+    memory = gpu("memory._record_memory_history").memory
+    memory.record_history(
+        (enabled, context, stacks, max_entries, skip_actions or (), _get_memory_metadata), clear_history
+    )
+
+
+@on_gpu
+def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
+    """The stack that asked for the memory at an address; None where none was recorded."""
     for allocator in gpus().memory.allocators:
-        allocator.note_users = enabled is not None
+        stack = allocator.settled() and allocator.history.stack_of(data_ptr)
+        if stack:
+            return list(allocator.history.frames(stack))
+    return None
 
 
+@on_gpu
 def _snapshot(device: Any = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """The segments in the form that PyTorch's viewer of memory reads."""
-    return {"segments": memory_snapshot(), "device_traces": [[] for _ in gpus().memory.allocators]}
+    """Segments, recorded events and settings, in the form that PyTorch's viewer of memory reads."""
+    segments = memory_snapshot()
+    traces = [allocator.history.entries() for allocator in gpus().memory.allocators]
+    for allocator in gpus().memory.allocators:
+        allocator.history.snapshot()
+    settings = gpus().memory.allocators[0].settings
+    return {
+        "segments": segments,
+        "device_traces": traces,
+        "allocator_settings": settings.shown(),
+        "external_annotations": [],
+    }
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle", augment_with_fx_traces: bool = False) -> None:

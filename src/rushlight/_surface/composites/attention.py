@@ -10,7 +10,7 @@ from rushlight._ops.nn.attention import check_attention
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL
 
-__all__: list[str] = ["ALLOWED", "INSTEAD", "fused_misfit"]
+__all__: list[str] = ["ALLOWED", "INSTEAD"]
 
 # Which ways of computing attention programs have not switched off (`nn.attention.sdpa_kernel`, `backends.cuda.enable_math_sdp`, ...).
 _WAYS = [0]  # named, so that kept programs find it
@@ -31,6 +31,33 @@ class _Allowed(dict[str, bool]):
         """Several at once."""
         for way, allowed in dict(*given, **named).items():
             self[way] = allowed
+
+    def misfit(
+        self, way: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, enable_gqa: bool
+    ) -> str | None:
+        """Why PyTorch's fused kernel on a GPU (`flash`, `mem_efficient` or `cudnn`) takes no such call; None where it does.
+
+        Here one kernel serves all of them: this is for programs that allow some ways and not others.
+        """
+        if not self[way]:
+            return "it is switched off"
+        dtypes = ("float16", "bfloat16", "float32") if way == "mem_efficient" else ("float16", "bfloat16")
+        if any(x.ndim != 4 for x in (query, key, value)):
+            return "query, key and value must have four dims"
+        if query.dtype.name not in dtypes or key.dtype is not query.dtype or value.dtype is not query.dtype:
+            return f"query, key and value must be of one dtype of {', '.join(dtypes)}, and they are of {query.dtype}, {key.dtype} and {value.dtype}"
+        if way == "flash" and mask is not None:
+            return "it takes no attn_mask"
+        if way == "mem_efficient" and enable_gqa:
+            return "it takes no enable_gqa"
+        sizes = {x.shape[-1] for x in (query, key, value)}
+        if way != "mem_efficient" and max(sizes) > 256:
+            return f"heads must have 256 elements or less, and they have {max(sizes)}"
+        if way == "flash" and len(sizes) > 1:
+            return f"heads must be of one size, and they are of {sorted(sizes)}"
+        if way == "cudnn" and any(size % 8 for size in sizes):
+            return f"heads must have a multiple of 8 elements, and they have {sorted(sizes)}"
+        return None
 
 
 ALLOWED = _Allowed(("flash", "mem_efficient", "math", "cudnn", "overrideable"))
@@ -85,34 +112,6 @@ def scaled_dot_product_attention(
     return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
-def fused_misfit(
-    way: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, enable_gqa: bool
-) -> str | None:
-    """Why PyTorch's fused kernel on a GPU (`flash`, `mem_efficient` or `cudnn`) takes no such call; None where it does.
-
-    Here one kernel serves all of them: this is for programs that allow some ways and not others.
-    """
-    if not ALLOWED[way]:
-        return "it is switched off"
-    dtypes = ("float16", "bfloat16", "float32") if way == "mem_efficient" else ("float16", "bfloat16")
-    if any(x.ndim != 4 for x in (query, key, value)):
-        return "query, key and value must have four dims"
-    if query.dtype.name not in dtypes or key.dtype is not query.dtype or value.dtype is not query.dtype:
-        return f"query, key and value must be of one dtype of {', '.join(dtypes)}, and they are of {query.dtype}, {key.dtype} and {value.dtype}"
-    if way == "flash" and mask is not None:
-        return "it takes no attn_mask"
-    if way == "mem_efficient" and enable_gqa:
-        return "it takes no enable_gqa"
-    sizes = {x.shape[-1] for x in (query, key, value)}
-    if way != "mem_efficient" and max(sizes) > 256:
-        return f"heads must have 256 elements or less, and they have {max(sizes)}"
-    if way == "flash" and len(sizes) > 1:
-        return f"heads must be of one size, and they are of {sorted(sizes)}"
-    if way == "cudnn" and any(size % 8 for size in sizes):
-        return f"heads must have a multiple of 8 elements, and they have {sorted(sizes)}"
-    return None
-
-
 def _check_fused(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, enable_gqa: bool
 ) -> None:
@@ -124,7 +123,7 @@ def _check_fused(
             )
         return
     ways = ("flash", "mem_efficient", "cudnn")
-    misfits = {way: fused_misfit(way, query, key, value, mask, dropout, enable_gqa) for way in ways}
+    misfits = {way: ALLOWED.misfit(way, query, key, value, mask, dropout, enable_gqa) for way in ways}
     if all(misfits.values()):
         reasons = "; ".join(f"{way}: {why}" for way, why in misfits.items())
         raise RuntimeError(f"No available kernel. Aborting execution. math: it is switched off; {reasons}")

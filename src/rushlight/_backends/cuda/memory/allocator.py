@@ -14,11 +14,13 @@ import threading
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.cuda.memory.chunks import SMALL, Chunk, ChunkPool, Pools, Segment, segment_size
+from rushlight._backends.cuda.memory.history import History, Recording
 from rushlight._backends.cuda.memory.settings import UNIT, Settings
 from rushlight._backends.cuda.memory.shortage import shortage
 from rushlight._backends.cuda.memory.stats import Statistics
@@ -27,6 +29,9 @@ from rushlight._backends.cuda.native.words_native import AT
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream
 from rushlight._base.errors import user_code
 from rushlight._base.forking import free_after_fork
+
+if TYPE_CHECKING:
+    from rushlight._backends.cuda.memory.pluggable import Pluggable
 
 __all__ = ["Allocator"]
 
@@ -44,7 +49,7 @@ class Allocator:
         self.statistics = Statistics(self.unit)
         self._capturing = 0
         self._routes: list[tuple[Pools, Callable[[CudaStream], Any]]] = []
-        self._note_users, self._held_up = False, True
+        self._held_up, self.history = True, History()
         self._settings = settings
         if settings.max_split_size < 1 << 62:
             self.statistics.max_split_size = settings.max_split_size
@@ -59,6 +64,7 @@ class Allocator:
         self._freed: deque[Chunk] = deque()
         self._lock = free_after_fork(threading.Lock())
         self.limit: int | None = None
+        self.plugged: Pluggable | None = None  # who serves every request, in place of this allocator
         # Functions of an address, told of chunks that are lent and given back; see `trace`.
         self.watched: tuple[Callable[[int], Any], Callable[[int], Any]] | None = None
         if settings.memory_fraction is not None:
@@ -71,7 +77,7 @@ class Allocator:
         settings = self._settings
         plain = settings.max_split_size >= 1 << 62 and not settings.roundup_divisions
         self.unit.words[AT.slow] = int(
-            self._held_up or not plain or self._note_users or bool(self._routes) or bool(self._capturing)
+            self._held_up or not plain or self.history.on or bool(self._routes) or bool(self._capturing)
         )
 
     @property
@@ -94,14 +100,15 @@ class Allocator:
         self._settings = value
         self._changed()
 
-    @property
-    def note_users(self) -> bool:
-        """Whether every chunk remembers who asked for it."""
-        return self._note_users
-
-    @note_users.setter
-    def note_users(self, value: bool) -> None:
-        self._note_users = value
+    def record_history(self, recording: Recording, clear: bool = False) -> None:
+        """Record who asks for memory, and what becomes of it; every chunk remembers who asked for it meanwhile."""
+        with self._lock:
+            self._take_freed()
+            for segment in self.segments.values():
+                for chunk in segment.chunks():
+                    if chunk.unit is not None and chunk.lent:
+                        self._withdraw(chunk)
+            self.history.begin(recording, clear)
         self._changed()
 
     # ***** asking and giving back *****
@@ -109,9 +116,11 @@ class Allocator:
     def allocate(self, nbytes: int, stream: CudaStream) -> Chunk:
         """A chunk for work of a stream; OutOfMemoryError where there is none."""
         size = self._settings.rounded(nbytes)
-        place = user_code(2) if nbytes >= _NOTED or self._note_users else None
+        place = user_code(2) if nbytes >= _NOTED or self.history.on else None
         with self._lock:
             self._take_freed()
+            if self.plugged is not None:
+                return self._plugged_chunk(self.plugged, nbytes, stream, place)
             pools = self._pools_for(stream) if self._routes else self.pools
             if self._waiting and not self._capturing:
                 self._look_at_waiting()
@@ -121,10 +130,30 @@ class Allocator:
                 chunk.unit, chunk.waits = None, 0
             else:
                 chunk = self._found(pool, size, stream.id) or self._enlarged(pool, size, nbytes, stream)
+                pool = chunk.segment.pool  # of another memory pool, where that helped
                 self._cut(chunk, pool, size)
             chunk.size = size
             self._lend(chunk, pool, nbytes, place)
         return chunk
+
+    def _plugged_chunk(self, source: Pluggable, nbytes: int, stream: CudaStream, place: Any) -> Chunk:
+        """Memory of a program's own allocator, as a segment with one chunk."""
+        self.devices.enter(self.index)
+        address = source.allocate(nbytes, self.index, stream.id)
+        if not address:
+            self.statistics.num_ooms += 1
+            raise shortage(self, nbytes, self._all_lent())
+        pool = self.pools.of(nbytes)
+        chunk = self._add_segment(address, nbytes, pool, stream.id).first
+        chunk.size = nbytes
+        self._lend(chunk, pool, nbytes, place)
+        return chunk
+
+    def plug(self, source: Pluggable) -> None:
+        """Let a program's own allocator serve all requests; RuntimeError where this one has served some."""
+        if self.segments or self.statistics.num_device_alloc:
+            raise RuntimeError("Can't swap an already initialized allocator")
+        self.plugged, self.held_up = source, True
 
     def lend_natively(self, nbytes: int, stream: CudaStream) -> int:
         """The address of a chunk that native code gives back; of one that it cannot, `released` does."""
@@ -139,7 +168,7 @@ class Allocator:
         self.free(self._lent[address])
 
     def _is_native(self, chunk: Chunk) -> bool:
-        plain = chunk.segment.pool.owner is self.pools and self.watched is None
+        plain = chunk.segment.pool.owner is self.pools and self.watched is None and not self.history.on
         return plain and self.caches and not self._capturing
 
     def _admit(self, chunk: Chunk, lent: bool) -> bool:
@@ -186,6 +215,8 @@ class Allocator:
         self._lent[chunk.address] = chunk
         if self.watched is not None:
             self.watched[0](chunk.address)
+        if self.history.on:
+            self.history.lend(chunk, nbytes)
         self.statistics.lend(pool.small, chunk.nbytes, nbytes)
         if chunk.nbytes >= self._settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", 1)
@@ -199,13 +230,19 @@ class Allocator:
         self._lent.pop(chunk.address, None)
         if self.watched is not None:
             self.watched[1](chunk.address)
+        if self.history.on:
+            self.history.give_back(chunk)
+            if not uses:
+                self.history.complete(chunk)
         self.statistics.take_back(pool.small, chunk.nbytes, requested, not uses)
         if chunk.nbytes >= self._settings.max_split_size:
             self.statistics.add_oversize("oversize_allocations", -1)
         marks = self.driver.marks
         if marks is not None and not pool.owner.is_private:
             marks.take_back(chunk.address)
-        if not uses:
+        if self.plugged is not None:
+            self._release_plugged(self.plugged, chunk)
+        elif not uses:
             self._set_ready(chunk)
         elif self._capturing:
             self._late.append(chunk)  # an event of a capture cannot be asked
@@ -216,6 +253,12 @@ class Allocator:
         """Keep a freed chunk as it is for the next request of its size; it is joined where nothing else fits."""
         if not self._is_native(chunk) or not self._admit(chunk, lent=False):
             self._free(chunk)
+
+    def _release_plugged(self, source: Pluggable, chunk: Chunk) -> None:
+        segment = chunk.segment
+        self._forget_segment(segment)
+        self.devices.enter(self.index)
+        source.release(segment.address, segment.nbytes, self.index, segment.stream)
 
     def _join_ready(self) -> None:
         """Make chunks that were kept as they are free."""
@@ -249,6 +292,8 @@ class Allocator:
             small = chunk.segment.pool.small
             self.statistics.add("active", small, -1)
             self.statistics.add("active_bytes", small, -chunk.nbytes)
+            if self.history.on:
+                self.history.complete(chunk)
             self._free(chunk)
 
     def _free(self, chunk: Chunk) -> None:
@@ -311,6 +356,8 @@ class Allocator:
 
     def _cut(self, chunk: Chunk, pool: ChunkPool, size: int) -> None:
         """Leave what a request does not need of a chunk to others."""
+        if not pool.owner.splits:
+            return
         rest = chunk.nbytes - size
         if rest >= UNIT if pool.small else size < self.settings.max_split_size and rest > SMALL:
             left = chunk.split(size)
@@ -331,9 +378,23 @@ class Allocator:
             self._release_free(self._all_pools())
             found = self._new_segment(pool, size, stream.id)
         if found is None:
+            found = self._help(pool, size, stream.id)
+        if found is None:
             self.statistics.num_ooms += 1
-            raise shortage(self, nbytes, self._all_lent())
+            error = shortage(self, nbytes, self._all_lent())
+            if self.history.on:
+                self.history.shortage(nbytes, stream.id, self.driver.cuMemGetInfo()[0])
+            raise error
         return found
+
+    def _help(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
+        """Memory of a pool that may serve others where there is none."""
+        for pools in self.private.values():
+            if pools.helps and pools is not pool.owner:
+                found = self._find(pools.of(size), size, stream) or self._new_segment(pools.of(size), size, stream)
+                if found is not None:
+                    return found
+        return None
 
     def _all_lent(self) -> list[Chunk]:
         return [chunk for start in self._starts for chunk in self.segments[start].chunks() if chunk.lent]
@@ -342,12 +403,17 @@ class Allocator:
         nbytes = segment_size(size)
         if self.limit is not None and self.statistics.current("reserved_bytes") + nbytes > self.limit:
             return None
+        source = pool.owner.source
+        ask = partial(self.driver.cuMemAlloc, nbytes) if source is None else partial(source.allocate, nbytes, self.index, stream)  # fmt: skip
         try:
-            address = self._from_driver(nbytes)
+            address = self._unseen(ask)
         except CudaError as error:
             if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
             return None
+        return self._add_segment(address, nbytes, pool, stream).first if address else None
+
+    def _add_segment(self, address: int, nbytes: int, pool: ChunkPool, stream: int) -> Segment:
         segment = self.segments[address] = Segment(address, nbytes, pool, stream)
         insort(self._starts, address)
         pool.owner.segments += 1
@@ -356,15 +422,18 @@ class Allocator:
         self.statistics.add("reserved_bytes", pool.small, nbytes)
         if nbytes >= self.settings.max_split_size:
             self.statistics.add_oversize("oversize_segments", 1)
-        return segment.first
+        if self.history.on:
+            self.history.segment("segment_alloc", address, nbytes, segment)
+        return segment
 
-    def _from_driver(self, nbytes: int) -> int:
+    def _unseen(self, ask: Callable[[], Any]) -> Any:
+        """Ask the driver for something that captures do not see."""
         self.devices.enter(self.index)
         if not self._capturing:
-            return self.driver.cuMemAlloc(nbytes)
-        before = self.driver.cuThreadExchangeStreamCaptureMode(2)  # relaxed: a capture does not see it
+            return ask()
+        before = self.driver.cuThreadExchangeStreamCaptureMode(2)  # relaxed
         try:
-            return self.driver.cuMemAlloc(nbytes)
+            return ask()
         finally:
             self.driver.cuThreadExchangeStreamCaptureMode(before)
 
@@ -414,7 +483,15 @@ class Allocator:
     def _release(self, chunk: Chunk) -> None:
         segment = chunk.segment
         segment.pool.remove(chunk)
-        self.driver.cuMemFree(segment.address)
+        if segment.pool.owner.source is None:
+            self.driver.cuMemFree(segment.address)
+        else:
+            segment.pool.owner.source.release(segment.address, segment.nbytes, self.index, segment.stream)
+        self._forget_segment(segment)
+
+    def _forget_segment(self, segment: Segment) -> None:
+        if self.history.on:
+            self.history.segment("segment_free", segment.address, segment.nbytes, segment)
         if self.driver.marks is not None:
             self.driver.marks.forget(segment.address, segment.nbytes)
         del self.segments[segment.address]

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rushlight._backends.cuda.memory.pluggable import Pluggable
     from rushlight._backends.cuda.native.unit import DeviceUnit
 
 __all__ = ["LARGE", "SMALL", "Chunk", "ChunkPool", "Pools", "Segment", "segment_size"]
@@ -150,6 +151,9 @@ class Pools:
         self.small, self.large = ChunkPool(True, self), ChunkPool(False, self)
         self.users = 0  # graphs and memory pools that hold it
         self.segments = 0
+        self.source: Pluggable | None = None  # who gives memory, where that is not the driver
+        self.splits = True  # whether segments are cut into chunks
+        self.helps = False  # whether it serves others where the device has no memory left
 
     def of(self, nbytes: int) -> ChunkPool:
         """The one for a size."""

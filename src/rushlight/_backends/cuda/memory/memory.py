@@ -9,7 +9,9 @@ from rushlight._backends.cuda.driver.attributes import POINTER
 from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.cuda.memory.allocator import Allocator
 from rushlight._backends.cuda.memory.chunks import Chunk
+from rushlight._backends.cuda.memory.history import Recording
 from rushlight._backends.cuda.memory.pinned import PinnedMemory
+from rushlight._backends.cuda.memory.pluggable import Pluggable
 from rushlight._backends.cuda.memory.settings import current, parse
 from rushlight._backends.cuda.native.unit import Shared
 from rushlight._backends.cuda.streams import Streams
@@ -76,6 +78,22 @@ class Memory:
         settings = parse(text)
         for allocator in self.allocators:
             allocator.settings = settings
+
+    @staticmethod
+    def pluggable(allocate: int, release: int) -> Pluggable:
+        """An allocator from the addresses of two C functions."""
+        return Pluggable(allocate, release)
+
+    def record_history(self, asked: tuple[Any, ...], clear: bool) -> None:
+        """Record what `Recording.asked` says from now on."""
+        recording = Recording.asked(*asked)
+        for allocator in self.allocators:
+            allocator.record_history(recording, clear)
+
+    def plug(self, source: Any) -> None:
+        """Let a program's own allocator serve all requests on all devices."""
+        for allocator in self.allocators:
+            allocator.plug(source)
 
     def device_at(self, address: int) -> int:
         """The index of the device whose memory has an address."""

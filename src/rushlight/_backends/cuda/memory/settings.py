@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 __all__ = ["UNIT", "Settings", "current", "parse"]
 
@@ -30,6 +31,17 @@ class Settings:
     garbage_collection_threshold: float = 0.0
     roundup_divisions: dict[int, int] = field(default_factory=dict)  # by the power of two in megabytes; 0: all others
     memory_fraction: float | None = None
+    text: str = ""  # that they were given by
+
+    def shown(self) -> dict[str, Any]:
+        """The settings as PyTorch's snapshots name them."""
+        return {
+            "PYTORCH_CUDA_ALLOC_CONF": self.text, "max_split_size": -1 if self.max_split_size >= 1 << 62 else self.max_split_size,
+            "garbage_collection_threshold": self.garbage_collection_threshold, "expandable_segments": False,
+            "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False, "pinned_use_cuda_host_register": False,
+            "roundup_power2_divisions": {str(size or ">"): count for size, count in self.roundup_divisions.items()},
+            "graph_capture_record_stream_reuse": False,
+        }  # fmt: skip
 
     def rounded(self, nbytes: int) -> int:
         """The size that a request takes."""
@@ -125,7 +137,7 @@ _OPTIONS: dict[str, Callable[[Settings, str], None]] = {
 
 def parse(text: str) -> Settings:
     """Settings from a text; ValueError for an option that does not exist, or a value that it cannot have."""
-    made = Settings()
+    made = Settings(text=text)
     for word in re.split(r",(?![^\[]*\])", text.strip()):
         name, colon, value = (part.strip() for part in word.partition(":"))
         if not name:

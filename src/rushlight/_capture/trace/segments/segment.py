@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._backends.current_streams import CURRENT_STREAMS
+from rushlight._backends.precision import FP32_PRECISION
+from rushlight._base.knobs import PLANNED
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.bytecode.real_frames import HERE
@@ -150,7 +152,7 @@ class Segment:
         return f"{text}, found {value!r}" if shown else text
 
 
-DEFAULTS: tuple[list[Any], ...] = (DEFAULT_DTYPE, DEFAULT_DEVICES)
+DEFAULTS: tuple[list[Any], ...] = (DEFAULT_DTYPE, DEFAULT_DEVICES, FP32_PRECISION.state, PLANNED)
 
 
 def process_states() -> tuple[list[Any], ...]:
