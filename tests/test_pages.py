@@ -12,8 +12,8 @@ import rushlight
 from rushlight.__main__ import main
 from rushlight._cli.docs import COMMAND
 from rushlight._ops.table import OPERATORS
-from rushlight._surface import pages
-from rushlight._surface.example import example_of
+from rushlight._surface.reference import pages
+from rushlight._surface.reference.example import example_of
 
 # Copies, casts and fills of the engine: no samples are kept for them.
 ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "reshape_copy", "to_dtype", "copy", "fill", "zero"}

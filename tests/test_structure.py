@@ -187,7 +187,7 @@ NAMED_AT_RUN_TIME = {
     "_cli/info.py": "loads every module, so that every knob is there",
     "_ops/families.py": "files of its own folder",
     "_surface/composites/__init__.py": "files of its own folder",
-    "_surface/stubs.py": "reads every public module",
+    "_surface/reference/stubs.py": "reads every public module",
 }
 
 

@@ -23,8 +23,8 @@ import pytest
 
 from rushlight import Tensor
 from rushlight._cli.stubs import COMMAND
-from rushlight._surface import stubs
-from rushlight._surface.annotations import imports_of
+from rushlight._surface.reference import stubs
+from rushlight._surface.reference.annotations import imports_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = sorted((ROOT / "tests" / "typing").glob("*.py"))

@@ -129,7 +129,7 @@ def contents() -> str:
 
 def gather(folder: Path, operators: Iterable[str] | None = None) -> None:
     """Write everything that Sphinx reads; with `operators`, the pages of these files alone."""
-    from rushlight._surface import pages
+    from rushlight._surface.reference import pages
 
     site = Site(folder)
     for pattern in PAGES:

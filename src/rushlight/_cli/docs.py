@@ -14,7 +14,7 @@ COMMAND = "python -m rushlight docs --index"
 
 def main(arguments: list[str]) -> int:
     """Write pages, or the index; 1 where a check of the index finds a difference."""
-    from rushlight._surface import pages
+    from rushlight._surface.reference import pages
 
     kept = pages.ROOT / "docs" / "operators-index.md"
     parser = argparse.ArgumentParser(prog="python -m rushlight docs", description=__doc__)

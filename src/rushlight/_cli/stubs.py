@@ -14,7 +14,7 @@ COMMAND = "python -m rushlight stubs"
 
 def main(arguments: list[str]) -> int:
     """Write or check; 1 where a check finds a difference."""
-    from rushlight._surface import stubs
+    from rushlight._surface.reference import stubs
 
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument(

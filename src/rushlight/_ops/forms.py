@@ -8,7 +8,7 @@
 
 Each is a signature in Python's notation.  Type stubs and documentation pages are generated from them; a function
 without forms is described by its own annotations.  A form may use the names of the function's module, and those of
-`_surface/annotations.py` (`Tensor`, `Scalar`, `dtype`, `Device`, `return_types.max`, ...).  `**options: Factory` stands
+`_surface/reference/annotations.py` (`Tensor`, `Scalar`, `dtype`, `Device`, `return_types.max`, ...).  `**options: Factory` stands
 for the keywords of every function that creates tensors; `... -> T` keeps the function's own parameters and declares
 only its result.
 """

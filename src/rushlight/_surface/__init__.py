@@ -9,22 +9,11 @@ from typing import Any
 import rushlight._engine.dispatch.override
 import rushlight._engine.sharing.pickling
 import rushlight._ops.families
-from rushlight._surface import (
-    casts,
-    draws,
-    dropout,
-    factories,
-    gamma_draws,
-    legacy,
-    methods,
-    random,
-    settings,
-    switches,
-    to_python,
-)
+from rushlight._surface import casts, factories, legacy, methods, settings, switches, to_python
 from rushlight._surface.composites import register_composites
 from rushlight._surface.engine_ops import provide_engine_operators
 from rushlight._surface.operators import install_python_operators
+from rushlight._surface.random import draws, dropout, gamma_draws, random
 from rushlight._surface.registry import SPACES, SPARSE_FACTORIES, LazyMethod, install_operators
 
 __all__ = ["SPACES", "SPARSE_FACTORIES", "LazyMethod", "nn_function", "nn_function_names"]

@@ -14,7 +14,7 @@ from rushlight._engine.random import random as streams
 from rushlight._engine.random import sampling
 from rushlight._engine.random.random import Generator
 from rushlight._engine.random.sampling import METHODS, as_float, not_implemented, overridable
-from rushlight._surface.random import named
+from rushlight._surface.random.random import named
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64
 from rushlight._types.spec import Spec, check_memory

@@ -24,15 +24,15 @@ from rushlight._graph.core import Graph
 from rushlight._graph.printer import describe, to_source
 from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS, Operator
-from rushlight._surface.annotations import Names
-from rushlight._surface.example import Example, call_name, example_of
 from rushlight._surface.operators import BINARY, INPLACE, REVERSED, UNARY
+from rushlight._surface.reference.annotations import Names
+from rushlight._surface.reference.example import Example, call_name, example_of
+from rushlight._surface.reference.signatures import operator_forms, python_forms
 from rushlight._surface.registry import SPACES, row_of
-from rushlight._surface.signatures import operator_forms, python_forms
 
 __all__ = ["composites", "index", "operator_page", "pages", "summary", "write"]
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 _WORDS = {"DType": "dtype", "Device": "device", "Layout": "layout", "MemoryFormat": "memory_format"}
 _PROMOTION = {
     None: "The operands keep the dtypes that were given.",

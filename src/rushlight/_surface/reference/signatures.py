@@ -14,7 +14,7 @@ from rushlight._engine.dispatch.call import Caller
 from rushlight._ops.forms import forms_of
 from rushlight._ops.schema import Argument
 from rushlight._ops.table import Operator
-from rushlight._surface.annotations import Names
+from rushlight._surface.reference.annotations import Names
 
 OWN = "... -> "  # a form that only says what the function's own parameters give
 

@@ -24,16 +24,16 @@ from typing import Any
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.plans.native_plans import is_function
 from rushlight._ops.table import OPERATORS, Operator
-from rushlight._surface.annotations import Names, home_of, imports_of
 from rushlight._surface.operators import BINARY, INPLACE, REVERSED, UNARY
+from rushlight._surface.reference.annotations import Names, home_of, imports_of
+from rushlight._surface.reference.signatures import Form, Parameter, operator_forms, python_forms, render
 from rushlight._surface.registry import SPACES, LazyMethod, row_of
-from rushlight._surface.signatures import Form, Parameter, operator_forms, python_forms, render
 from rushlight._types.dtype import DType
 
 __all__ = ["FOLDER", "changed", "needs_stub", "public_modules", "public_names", "stub_files", "write"]
 
 PACKAGE = "rushlight"
-FOLDER = Path(__file__).resolve().parents[2] / "rushlight-stubs"
+FOLDER = Path(__file__).resolve().parents[3] / "rushlight-stubs"
 HEADER = '"""Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""\n'
 
 # Types that only stubs know: `rushlight._typing` does not exist at run time.

@@ -29,7 +29,7 @@ from rushlight._engine.random.sampling import (
     recorded,
 )
 from rushlight._ops.forms import forms
-from rushlight._surface.random import destination, quickly
+from rushlight._surface.random.random import destination, quickly
 from rushlight._surface.registry import composite
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes

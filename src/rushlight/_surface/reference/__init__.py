@@ -1,0 +1,1 @@
+"""How functions may be called: forms, type stubs and documentation pages, written from the operator table."""
