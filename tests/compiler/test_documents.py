@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rushlight as torch
-from rushlight._capture.trace.document import Document
+from rushlight._capture.trace.documents.document import Document
 from rushlight._higher_order_ops import associative_scan, scan
 from rushlight._higher_order_ops import map as map_
 from rushlight.fx._document import graph_module

@@ -16,7 +16,7 @@ from rushlight._capture.trace import (
     reset,
     show_segments,
 )
-from rushlight._capture.trace.document import CallRecord, placeholder_name
+from rushlight._capture.trace.documents.document import CallRecord, placeholder_name
 from rushlight._capture.trace.guards.unchanged import Looks
 from rushlight._capture.trace.reports.reasons import readable
 from rushlight._engine.dispatch.explain import explain as explain_operators

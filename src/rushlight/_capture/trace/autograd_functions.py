@@ -10,8 +10,8 @@ import dis
 import types
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.trace import attributes
 from rushlight._capture.trace.entering import guard_defaults, note_closure
+from rushlight._capture.trace.objects import attributes
 from rushlight._capture.trace.outside import CONTAINERS, is_plain, type_attribute
 from rushlight._capture.trace.package_code import is_foreign, is_leaf
 from rushlight._capture.trace.reports.events import Break

@@ -30,23 +30,21 @@ from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import (
-    attributes,
-    classes,
     control_flow,
-    element_checks,
     higher_order,
     library,
     process_groups,
     process_settings,
     schedules,
     sharded,
-    special_methods,
     trees,
 )
 from rushlight._capture.trace.entering import enter, with_defaults
 from rushlight._capture.trace.hooks import FollowedHook, is_own, made_handle
-from rushlight._capture.trace.instances import InstanceDict
-from rushlight._capture.trace.iterators import Ahead, Numbered
+from rushlight._capture.trace.numbers import element_checks
+from rushlight._capture.trace.objects import attributes, classes, special_methods
+from rushlight._capture.trace.objects.instances import InstanceDict
+from rushlight._capture.trace.objects.iterators import Ahead, Numbered
 from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
@@ -182,7 +180,7 @@ def autograd_functions() -> Any:
 @functools.cache
 def numpy_calls() -> Any:
     """The file about NumPy, which not every program needs."""
-    return importlib.import_module("rushlight._capture.trace.numpy_calls")
+    return importlib.import_module("rushlight._capture.trace.arrays.numpy_calls")
 
 
 def _kept_result(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

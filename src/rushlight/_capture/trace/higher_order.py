@@ -13,7 +13,7 @@ from rushlight._base.pytree import tree_flatten, tree_unflatten
 from rushlight._capture.recording.control_flow import behind, results_of
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.trace import control_flow
-from rushlight._capture.trace.document import Part
+from rushlight._capture.trace.documents.document import Part
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._capture.trace.reports.events import Break
 from rushlight._engine.autograd.node import Node, edge_of

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._base.own_names import own_module
 from rushlight._capture.recording import DataDependentError, HostNumber
-from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import guard_defaults
+from rushlight._capture.trace.objects import classes
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.reports.warned import FILTERING, caller, change_filters, warn

@@ -26,9 +26,10 @@ from rushlight._base.by_class import by_class
 from rushlight._base.own_names import own_module
 from rushlight._capture.bytecode import Generator
 from rushlight._capture.bytecode.operations import in_python
-from rushlight._capture.trace import iterators, wrappers
+from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Tracing
+from rushlight._capture.trace.objects import iterators
 from rushlight._capture.trace.package_code import is_foreign_class
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS

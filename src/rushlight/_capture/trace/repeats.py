@@ -22,7 +22,7 @@ from rushlight._capture.bytecode import Generator, Interpreter
 from rushlight._capture.bytecode.interpreter import Link
 from rushlight._capture.trace.guards.asking import ERRORS
 from rushlight._capture.trace.guards.sources import VARIABLE, Source
-from rushlight._capture.trace.instances import InstanceDict
+from rushlight._capture.trace.objects.instances import InstanceDict
 from rushlight._capture.trace.outside import ABSENT, CONTAINERS, Lazy, is_plain
 from rushlight._capture.trace.package_code import PACKAGE
 from rushlight._capture.trace.reports.events import Break

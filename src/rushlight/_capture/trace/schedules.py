@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.trace import attributes
+from rushlight._capture.trace.objects import attributes
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._engine.core.tensor import Tensor
 

@@ -24,15 +24,16 @@ from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
 from rushlight._capture.recording.element_numbers import ElementNumber
-from rushlight._capture.trace import attributes, calls, classes, process_groups, process_settings, special_methods
-from rushlight._capture.trace.document import Undocumented
-from rushlight._capture.trace.element_sizes import is_own_loop, numbers_among, runs_between
+from rushlight._capture.trace import calls, process_groups, process_settings
+from rushlight._capture.trace.documents.document import Undocumented
 from rushlight._capture.trace.entering import enter
 from rushlight._capture.trace.guards import checks
 from rushlight._capture.trace.guards.sources import Constants, Reads, Source
 from rushlight._capture.trace.hooks import given_hooks
-from rushlight._capture.trace.instances import DELETED, InstanceDict
-from rushlight._capture.trace.iterators import Ahead, Numbered, indexed, stepping
+from rushlight._capture.trace.numbers.element_sizes import is_own_loop, numbers_among, runs_between
+from rushlight._capture.trace.objects import attributes, classes, special_methods
+from rushlight._capture.trace.objects.instances import DELETED, InstanceDict
+from rushlight._capture.trace.objects.iterators import Ahead, Numbered, indexed, stepping
 from rushlight._capture.trace.outside import (
     ABSENT,
     CONTAINERS,
@@ -502,7 +503,7 @@ class Tracer(Undocumented, Operations):
     def given_array(self, value: Any, source: Source) -> Any:
         """The array of the trace for one of NumPy from outside, or None."""
         calls.numpy_calls()
-        return importlib.import_module("rushlight._capture.trace.arrays").given(self, value, source)
+        return importlib.import_module("rushlight._capture.trace.arrays.arrays").given(self, value, source)
 
     # ----- objects of users' classes -----
 

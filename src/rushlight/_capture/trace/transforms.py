@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._base.pytree import tree_flatten, tree_unflatten
 from rushlight._capture.trace import calls
-from rushlight._capture.trace.document import Part
+from rushlight._capture.trace.documents.document import Part
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS
@@ -24,7 +24,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._types.symbols import is_symbolic
 
 if TYPE_CHECKING:
-    from rushlight._capture.trace.documenting import DocumentingTracer
+    from rushlight._capture.trace.documents.documenting import DocumentingTracer
 
 __all__ = ["Transform", "transformed"]
 

@@ -27,8 +27,9 @@ from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace import wrappers
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.hooks import HandleId, handle_tables
-from rushlight._capture.trace.instances import DELETED, InstanceDict, name_in_dict
-from rushlight._capture.trace.iterators import Ahead, Numbered, indexed, stepped, stepping
+from rushlight._capture.trace.numbers.unknown_sizes import is_unknown
+from rushlight._capture.trace.objects.instances import DELETED, InstanceDict, name_in_dict
+from rushlight._capture.trace.objects.iterators import Ahead, Numbered, indexed, stepped, stepping
 from rushlight._capture.trace.outside import (
     ABSENT,
     Append,
@@ -46,7 +47,6 @@ from rushlight._capture.trace.outside import (
 from rushlight._capture.trace.reports.events import Unbuildable
 from rushlight._capture.trace.reports.warned import Caught
 from rushlight._capture.trace.tracer import Tracer, gives_itself, is_empty, own_dict
-from rushlight._capture.trace.unknown_sizes import is_unknown
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device

@@ -27,13 +27,13 @@ from rushlight._capture.recording.dynamic.sized import SizedProgram, SizedValues
 from rushlight._capture.recording.errors import BackwardWriteError
 from rushlight._capture.recording.log import Call, Read
 from rushlight._capture.trace import wrappers
-from rushlight._capture.trace.documenting import DocumentingTracer
+from rushlight._capture.trace.documents.documenting import DocumentingTracer
 from rushlight._capture.trace.guards.asking import ERRORS, Conditions
 from rushlight._capture.trace.guards.guards import Guard, NativeRun, guarded
 from rushlight._capture.trace.guards.identities import guard_identities, guard_memory
 from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.guards.varying import NOTHING_VARIES, Changes, SizesNow, SizesRead, Varying
-from rushlight._capture.trace.numbers import Passed
+from rushlight._capture.trace.numbers.numbers import Passed
 from rushlight._capture.trace.outside import Instead, grad_condition
 from rushlight._capture.trace.process_settings import REPLACED, replaced_operators
 from rushlight._capture.trace.repeats import Following

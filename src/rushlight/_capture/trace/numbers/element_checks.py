@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.recording.element_numbers import ElementNumber, fails
+from rushlight._capture.trace.numbers.unknown_sizes import is_unknown
 from rushlight._capture.trace.outside import ABSENT
 from rushlight._capture.trace.reports.events import Break
-from rushlight._capture.trace.unknown_sizes import is_unknown
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.shape_env import Undecided
 

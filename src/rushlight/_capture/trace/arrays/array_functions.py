@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from rushlight._capture.trace.arrays import METHODS, TracedArray, computed, like, operand, refused, sample, tensor_dtype
+from rushlight._capture.trace.arrays.arrays import (
+    METHODS,
+    TracedArray,
+    computed,
+    like,
+    operand,
+    refused,
+    sample,
+    tensor_dtype,
+)
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.recording.element_numbers import ElementNumber
-from rushlight._capture.trace.element_sizes import gives_numbers
+from rushlight._capture.trace.numbers.element_sizes import gives_numbers
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.symbols import is_symbolic

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import shown
-from rushlight._capture.trace import classes
 from rushlight._capture.trace.entering import enter
-from rushlight._capture.trace.instances import DELETED, InstanceDict
+from rushlight._capture.trace.objects import classes
+from rushlight._capture.trace.objects.instances import DELETED, InstanceDict
 from rushlight._capture.trace.outside import ABSENT, grad_condition, is_plain, type_attribute
 from rushlight._capture.trace.package_code import (
     PACKAGE,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rushlight._capture.trace.array_functions import CREATING, FUNCTIONS
-from rushlight._capture.trace.arrays import ATTRIBUTES, METHODS, TracedArray, is_array, like
+from rushlight._capture.trace.arrays.array_functions import CREATING, FUNCTIONS
+from rushlight._capture.trace.arrays.arrays import ATTRIBUTES, METHODS, TracedArray, is_array, like
 from rushlight._capture.trace.outside import ABSENT, is_plain
 from rushlight._capture.trace.reports.events import Break
 from rushlight._capture.trace.settings import HOOKS

@@ -17,14 +17,20 @@ from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.recording.dynamic.sizes import MOST
 from rushlight._capture.recording.element_numbers import ElementNumber
 from rushlight._capture.trace.calls import runs_followed
-from rushlight._capture.trace.document import Document, Part
+from rushlight._capture.trace.documents.document import Document, Part
 from rushlight._capture.trace.guards.sources import Source
+from rushlight._capture.trace.numbers.unknown_sizes import (
+    as_size,
+    asks_itself,
+    is_unknown,
+    unknown_result,
+    written_into,
+)
 from rushlight._capture.trace.outside import ABSENT, Lazy, is_plain
 from rushlight._capture.trace.reports.events import Break, Unbuildable
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._capture.trace.transforms import transformed
-from rushlight._capture.trace.unknown_sizes import as_size, asks_itself, is_unknown, unknown_result, written_into
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor

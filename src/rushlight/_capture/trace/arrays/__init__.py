@@ -1,0 +1,1 @@
+"""NumPy in a trace: arrays, and the functions that take them."""

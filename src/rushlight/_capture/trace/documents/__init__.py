@@ -1,0 +1,1 @@
+"""Documents: traces as programs of calls, for other backends."""
