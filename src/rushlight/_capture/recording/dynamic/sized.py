@@ -19,7 +19,8 @@ from rushlight._capture.recording.derivatives.records import Derived, How, Varia
 from rushlight._capture.recording.derivatives.specs import ProgramBackwardSpec
 from rushlight._capture.recording.dynamic.sized_links import SizedLinks
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.running.compiled import Changed, CompiledProgram
+from rushlight._capture.recording.running.compiled import CompiledProgram
+from rushlight._capture.recording.running.results import Changed
 from rushlight._engine.dispatch.backward_spec import SizedBackward
 from rushlight._graph.core import Graph
 from rushlight._graph.frames import graph_frame, graph_from

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._capture.recording.assemble import Given
-from rushlight._capture.recording.derivatives.records import NAME
+from rushlight._capture.recording.derivatives.released import released_node
 from rushlight._capture.recording.derivatives.specs import ProgramBackwardSpec
 from rushlight._capture.recording.errors import CheckFailed, RecordingError
 from rushlight._capture.recording.log import Draw
@@ -18,9 +18,10 @@ from rushlight._capture.recording.running.evaluation import Evaluation
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart, without_host
 from rushlight._capture.recording.running.kept import Laid, graph_of, kept_executable, program_key, text_of
+from rushlight._capture.recording.running.results import Changed, Dress, Made
 from rushlight._capture.recording.running.updating import updating
 from rushlight._engine.autograd.hooks import retain
-from rushlight._engine.autograd.node import Node, next_sequence
+from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, STREAMED
@@ -37,44 +38,10 @@ from rushlight._types.spec import Spec
 
 trial: Any = LazyModule("rushlight._capture.recording.trial")
 
-__all__ = ["Changed", "CompiledProgram", "Dress", "Made"]
+__all__ = ["CompiledProgram"]
 
 
 _address = attrgetter("_ptr")
-
-
-class Dress(NamedTuple):
-    """Attributes of a result beside its memory: its class, if it has one of its own, whether it is a leaf that wants
-    gradients, whether it retains its gradient, and whether it was made in inference mode.
-    """
-
-    kind: type | None = None
-    leaf: bool = False
-    retains: bool = False
-    inference: bool = False
-
-
-class Made(NamedTuple):
-    """How an output is made: the input `number` itself ("same"), a view of its storage ("view"), a tensor without
-    elements ("empty"), or one over the memory of a stretch ("storage"); `offset` is in bytes from the input's first
-    element, or from the beginning of the memory.
-    """
-
-    kind: str
-    number: int
-    spec: Spec
-    offset: int
-    stretch: Any = None
-    base: tuple[str, int] | None = None  # what it is a view of: an input, or a result
-    creation: str = ""  # of a view; "changed": one made without gradients whose memory was changed since
-    dress: Dress | None = None
-
-
-class Changed(NamedTuple):
-    """An input of the graph that holds `value` at the end."""
-
-    given: Given
-    value: Any
 
 
 class CompiledProgram:
@@ -513,7 +480,7 @@ class CompiledProgram:
         if self.released and STATE.word & GRAD:
             for j, words, origins in self.released:
                 edges = [edge_of(inputs[i]) for i in origins]
-                give_history(results[j], _released_node(words, edges))
+                give_history(results[j], released_node(words, edges))
         if self._dressed:
             self._dress(results)
         self._set_gradients(inputs, results)
@@ -709,32 +676,6 @@ def _write_back(x: Tensor, given: Given, storage: Any, step: int) -> None:
     target = make(x._storage, spec, x._ptr + step)
     OPS["copy_"](target, make(storage, spec, storage.ptr))
     x._storage.version -= 1  # the program counts its changes
-
-
-def _released_node(words: str, edges: list[Any]) -> Node:
-    """The history of an output through which backward does not run: the program has gone through it, or has changed
-    what it saved.  Its edges lead where those of the history lead, or a search for gradients would pass it by.
-    """
-    node = ReleasedBackward()
-    node._start(())
-    node._edges, node.words = edges, words
-    return node
-
-
-class ReleasedBackward(Node):
-    """See `_released_node`."""
-
-    __slots__ = ("words",)
-
-    words: str
-
-    def name(self) -> str:
-        """As that of other outputs."""
-        return NAME
-
-    def apply(self, grads: Any) -> Any:
-        """RuntimeError, as eager backward raises it."""
-        raise RuntimeError(self.words)
 
 
 def _lies(value: Value) -> tuple[int, ...] | None:

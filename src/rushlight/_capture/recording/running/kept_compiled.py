@@ -14,8 +14,9 @@ from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.regions import Layout
 from rushlight._capture.recording.replaced import NOT_GIVEN
-from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
+from rushlight._capture.recording.running.compiled import CompiledProgram
 from rushlight._capture.recording.running.evaluation import Evaluation, lies_within
+from rushlight._capture.recording.running.results import Changed, Dress, Made
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.random.random import default_generator

@@ -15,9 +15,10 @@ from rushlight._capture.recording.errors import BackwardWriteError, RecordingErr
 from rushlight._capture.recording.log import Branch, Call, Draw, Loop
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.regions import Layout, path_to, shown
-from rushlight._capture.recording.running.compiled import Changed, CompiledProgram, Dress, Made
+from rushlight._capture.recording.running.compiled import CompiledProgram
 from rushlight._capture.recording.running.host_numbers import HostNumber
 from rushlight._capture.recording.running.host_part import HostPart
+from rushlight._capture.recording.running.results import Changed, Dress, Made
 from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import RELEASED, GradientEdge, split_edge
 from rushlight._engine.core.hooks import HOOKS
