@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rushlight._interface.base import trace_marks
 from rushlight.nn.modules import conversion
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
 ]
 
 
+@trace_marks.changes_later_calls
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
     """Whether `module.to(...)` and its kin put new parameters into the module, instead of new data into the old ones."""
     conversion.set_overwrite(bool(value))
@@ -22,6 +24,7 @@ def get_overwrite_module_params_on_conversion() -> bool:
     return conversion.overwrites()
 
 
+@trace_marks.changes_later_calls
 def set_swap_module_params_on_conversion(value: bool) -> None:
     """Whether modules change their parameters by `torch.utils.swap_tensors`: in `module.to(...)` and its kin, in
     `load_state_dict`, and where parametrizations set or remove the tensor that they are applied to.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._interface.base import import_whole
+from rushlight._interface.base import import_whole, trace_marks
 from rushlight._interface.devices import private_type
 from rushlight.compiler import is_compiling
 from rushlight.serialization import rebuild
@@ -98,6 +98,7 @@ def _unflatten_dense_tensors(flat: Any, tensors: Sequence[Any]) -> tuple[Any, ..
     return tuple(part.view(t.shape) for part, t in zip(parts, tensors, strict=True))
 
 
+@trace_marks.changes_later_calls
 def _set_obj_state(obj: Any, state: Any) -> Any:
     """An object with what was kept of it: its attributes, or (attributes, slots)."""
     if isinstance(state, tuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 from rushlight import Stream
 from rushlight import device as Device
+from rushlight._interface.base import trace_marks
 from rushlight._interface.devices import Backend, CapturedWork
 from rushlight._interface.devices import accelerator as the_accelerator
 
@@ -85,6 +86,7 @@ def current_device_index() -> int:
 current_device_idx = current_device_index
 
 
+@trace_marks.changes_later_calls
 def set_device_index(device: Any, /) -> None:
     """Let a device without an index mean this one."""
     _backend().set_device(_device(device).index or 0)
@@ -99,6 +101,7 @@ def current_stream(device: Any = None, /) -> Any:
     return Stream(place, handle=_backend().current_stream(place))
 
 
+@trace_marks.changes_later_calls
 def set_stream(stream: Any) -> None:
     """Let this thread's calls on the stream's device go to it."""
     _backend().set_stream(stream._handle)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,14 @@ import pytest
 import rushlight as torch
 from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, CHANGES, reason_to_break
 
+PACKAGE = Path(torch.__file__).parent
+# Functions named like setters that programs do not call: they are parts of others, or change an object that they are given.
+PARTS = {
+    "_dynamo/compiled_autograd.py", "_functorch/dim/indexing.py", "ao/quantization/fuse_modules.py", "autograd/gradcheck.py",
+    "distributed/checkpoint/_nested_dict.py", "distributed/checkpoint/state_dict_saver.py", "export/unflatten.py", "jit/runtime/compiler.py",
+    "jit/runtime/operators.py", "jit/serialization/printer.py", "nn/modules/conversion.py", "serialization/unpickler.py",
+    "utils/data/_utils/signal_handling.py",
+}  # fmt: skip
 FILE = io.BytesIO()
 CALLS: dict[str, Any] = {
     "manual_seed": lambda x: torch.manual_seed(3),
@@ -52,3 +62,15 @@ def test_marks_survive_where_functions_are_wrapped() -> None:
     assert reason_to_break(torch.cuda.initial_seed) is reason_to_break(torch.distributed.checkpoint.save) is CHANGES
     assert reason_to_break(torch.Tensor.storage) is ADDRESS
     assert reason_to_break(torch.Tensor.register_hook) is ADDS_HOOK
+
+
+def test_functions_that_set_something_are_marked() -> None:
+    """A setter that a trace ran would set nothing when the program is called again."""
+    setter = re.compile(r"((?:^@.*\n)*)^def (_?(?:set|enable|disable)_(?!rng_state)[a-z]\w*)\(", re.MULTILINE)
+    lacking = []
+    for page in PACKAGE.rglob("*.py"):
+        path = page.relative_to(PACKAGE).as_posix()
+        if path not in PARTS and (not path.startswith("_") or path.startswith(("_C/", "_surface/", "_logging/"))):
+            found = setter.findall(page.read_text(encoding="utf-8"))
+            lacking += [f"{path}: {name}" for marks, name in found if not re.search("later_calls|breaks_trace", marks)]
+    assert not lacking

@@ -15,7 +15,7 @@ from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass
 from rushlight._engine.dispatch.override import disabled_torch_function as _disabled_torch_function_impl
 from rushlight._engine.indexing.inplace import one_memory as _is_alias_of
 from rushlight._engine.random.random import Generator
-from rushlight._interface.base import absent_class, import_whole, warn_user
+from rushlight._interface.base import absent_class, import_whole, trace_marks, warn_user
 from rushlight._interface.devices import accelerator, private_type
 from rushlight._interface.functorch import LEVELS
 from rushlight._interface.operators import SPACES
@@ -111,6 +111,7 @@ def _data_address(tensor: Tensor) -> int:
     return tensor._ptr if tensor._spec.numel else 0
 
 
+@trace_marks.changes_later_calls
 def _set_grad_enabled(enabled: bool) -> None:
     """Record gradients from here on, or do not: what fx graphs of compiled programs call."""
     set_grad_enabled(bool(enabled))
@@ -139,6 +140,7 @@ def _log_api_usage_once(event: str) -> None:
     """PyTorch counts here which of its parts are used; nothing is counted."""
 
 
+@trace_marks.changes_later_calls
 def set_vital(vital: str, attr: str, value: str, /) -> bool:
     """PyTorch once counted here what its parts were used for; False: nothing is counted."""
     warn_user("'set_vital' is deprecated, please do not call")

@@ -11,11 +11,13 @@ import logging
 import os
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.compiler.journal import ARTIFACTS, COMPONENTS, apply_settings
 
 __all__ = ["getArtifactLogger", "set_logs", "warning_once"]
 
 
+@trace_marks.changes_later_calls
 def set_logs(*, modules: dict[str, int | bool] | None = None, **settings: Any) -> None:
     """Print the reports that are named, and no others: `graph_breaks=True`, `recompiles=True`, `guards=True`,
     `dynamo=logging.INFO`, ...

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core.state import FUNCTION_MODE, STATE
 from rushlight._engine.core.tensor import plain_classes
 from rushlight._engine.dispatch.override import (
@@ -114,6 +115,7 @@ class BaseTorchFunctionMode(TorchFunctionMode):
 
 
 @contextlib.contextmanager
+@changes_later_calls
 def enable_reentrant_dispatch() -> Iterator[None]:
     """A context in which calls made by an override are dispatched again.  They always are here: it changes nothing."""
     yield

@@ -355,6 +355,7 @@ def _grad_dtype(self: Tensor) -> DType | None:
     return self._spec.dtype if meta is None or meta.grad_dtype is ... else meta.grad_dtype
 
 
+@changes_later_calls
 def _set_grad_dtype(self: Tensor, value: DType | None) -> None:
     if value is not None and not isinstance(value, DType):
         raise RuntimeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
-from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, breaks_trace, tells_offset
+from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, breaks_trace, changes_later_calls, tells_offset
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd import api
 from rushlight._engine.autograd.hooks import retain
@@ -403,6 +403,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 @composite("set_default_dtype", overridable=False)
+@changes_later_calls
 def set_default_dtype(d: DType) -> None:
     """Set the dtype that Python floats get."""
     set_default(d)

@@ -44,6 +44,7 @@ _threads = LazyModule("rushlight._backends.cpu.runtime.threads")
 
 
 @public
+@changes_later_calls
 def set_num_threads(num: int) -> None:
     """How many threads kernels use."""
     if not isinstance(num, int):
@@ -69,6 +70,7 @@ def get_num_interop_threads() -> int:
 
 
 @public
+@changes_later_calls
 def set_num_interop_threads(num: int) -> None:
     """Operators run one after another here, so this setting is kept but has no effect."""
     if not isinstance(num, int):
@@ -125,6 +127,7 @@ def get_default_device() -> Any:
 
 
 @public
+@changes_later_calls
 def set_default_device(device: Any) -> None:
     """Let factories make tensors on this device: the CPU (also for None), a GPU, or `meta`, where they have shapes alone.
 
@@ -139,6 +142,7 @@ def set_default_device(device: Any) -> None:
 
 
 @public
+@changes_later_calls
 def set_float32_matmul_precision(precision: str) -> None:
     """float32 products are computed in float32 whatever is allowed here; the setting is remembered."""
     if not isinstance(precision, str):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from rushlight._base.errors import set_warn_always as warn_always
 from rushlight._base.errors import warn_once, warns_always
 from rushlight._base.lazy import require
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch import autocast
@@ -30,6 +31,7 @@ _TORCH = SPACES["torch"]
 
 
 @public
+@changes_later_calls
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     """Turn the detection of anomalies in backward on or off; see `torch.autograd.set_detect_anomaly`."""
     require("rushlight._engine.autograd.anomaly").set_detect_anomaly(mode, check_nan)
@@ -47,6 +49,7 @@ def is_autocast_enabled(device_type: str = "cuda") -> bool:
 
 
 @public
+@changes_later_calls
 def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
     """Turn automatic casts in this thread on or off.  `torch.autocast` does it for a region."""
     if enabled is None:
@@ -71,6 +74,7 @@ def get_autocast_dtype(device_type: str) -> DType:
 
 
 @public
+@changes_later_calls
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
     """Set the dtype that automatic casts on this type of device go to."""
     if not isinstance(dtype, DType):
@@ -85,6 +89,7 @@ def is_autocast_cache_enabled() -> bool:
 
 
 @public
+@changes_later_calls
 def set_autocast_cache_enabled(enabled: bool) -> None:
     """Whether casts of weights are kept while automatic casting is on."""
     STATE.cast_keeps = bool(enabled)
@@ -97,12 +102,14 @@ def clear_autocast_cache() -> None:
 
 
 @public
+@changes_later_calls
 def autocast_increment_nesting() -> int:
     """Count a region of automatic casts that is entered; gives how many are open in this thread."""
     return autocast.enter()
 
 
 @public
+@changes_later_calls
 def autocast_decrement_nesting() -> int:
     """Count a region of automatic casts that is left; gives how many are still open in this thread."""
     return autocast.leave()
@@ -132,6 +139,7 @@ def is_autocast_cpu_enabled() -> bool:
 
 
 @public
+@changes_later_calls
 def set_autocast_cpu_enabled(enabled: bool) -> None:
     """The same as `set_autocast_enabled('cpu', enabled)`."""
     set_autocast_enabled("cpu", enabled)
@@ -143,6 +151,7 @@ _DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
 
 
 @public
+@changes_later_calls
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """ "default" (0), "warn" (1) or "error" (2): other words for `use_deterministic_algorithms`."""
     if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)):
@@ -165,6 +174,7 @@ def get_deterministic_debug_mode() -> int:
 
 
 @public
+@changes_later_calls
 def set_flush_denormal(mode: bool) -> bool:
     """Whether the CPU treats denormal numbers as zero from now on; returns whether that was done.
 
@@ -174,6 +184,7 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 @public
+@changes_later_calls
 def set_warn_always(b: bool, /) -> None:
     """Whether warnings that are given once in a program by default are given every time; what Python's filters make of
     them is theirs.
@@ -260,6 +271,7 @@ def get_device_module(device: Any = None) -> Any:
 
 
 @public
+@changes_later_calls
 def set_default_tensor_type(t: Any) -> None:
     """The dtype that Python floats get, given as a tensor type (`torch.DoubleTensor`) or its name; a type of GPUs makes
     the GPU the default device, too.

@@ -8,7 +8,7 @@ from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomal
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
 from rushlight._engine.dispatch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rushlight._interface.base import import_whole, no_name, shorten
+from rushlight._interface.base import import_whole, no_name, shorten, trace_marks
 from rushlight._interface.dispatch import unobserve
 from rushlight._interface.tensors import STATE
 from rushlight.autograd.grad_mode import (
@@ -53,6 +53,7 @@ def _profiler_enabled() -> bool:
     return bool(STATE.observers)
 
 
+@trace_marks.changes_later_calls
 def _disable_profiler() -> None:
     """Let no profiler of this thread record any longer, as programs do that find one left over."""
     for observer in list(STATE.observers):

@@ -9,6 +9,7 @@ from typing import Any
 from rushlight import Tensor
 from rushlight._engine.autograd.node import GradientEdge, Node
 from rushlight._interface.autograd import edge_of, split_edge
+from rushlight._interface.base import trace_marks
 from rushlight._interface.tensors import SAVED_HOOKS, STATE
 
 __all__ = [
@@ -93,6 +94,7 @@ class save_on_cpu(saved_tensors_hooks):
 
 
 @contextmanager
+@trace_marks.changes_later_calls
 def disable_saved_tensors_hooks(error_message: str) -> Any:
     """Inside, `saved_tensors_hooks` raises RuntimeError with this message; RuntimeError at once where hooks are in
     force.
@@ -175,10 +177,12 @@ def region_activation_memory_budget(budget: float) -> Any:
     )
 
 
+@trace_marks.changes_later_calls
 def set_override_stale_capture_stream(enabled: bool) -> None:
     """A setting for the capture of CUDA graphs, of which there are none: accepted, without effect."""
 
 
+@trace_marks.changes_later_calls
 def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
     """A setting for streams of accelerators, of which there are none: accepted, without effect."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rushlight._interface.base import trace_marks
 from rushlight.backends import (
     cpu,
     cuda,
@@ -42,6 +43,7 @@ __all__ = [
 fp32_precision: str
 
 
+@trace_marks.changes_later_calls
 def disable_global_flags() -> None:
     """From now on settings change only inside `flags(...)`."""
     freeze()
@@ -52,6 +54,7 @@ def flags_frozen() -> bool:
     return frozen()
 
 
+@trace_marks.changes_later_calls
 def set_flags(_fp32_precision: str = "none") -> tuple[str]:
     """Allow a precision inside of float32 operations; what was allowed before, in a tuple."""
     before = (precision_of("generic", "all"),)

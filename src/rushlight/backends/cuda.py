@@ -12,6 +12,7 @@ from typing import Any
 
 import rushlight
 from rushlight import set_float32_matmul_precision
+from rushlight._interface.base import trace_marks
 from rushlight._interface.cuda import why_absent
 from rushlight._interface.operators import ALLOWED, FP32_PRECISION
 from rushlight.backends.pages import mixed, precision_of, set_precision
@@ -176,6 +177,7 @@ def _max_size(device: int) -> int:
     return _MOST_PLANS.get(device, _PLANS)
 
 
+@trace_marks.changes_later_calls
 def _set_max_size(device: int, value: int) -> None:
     _with_gpus()
     if value < 0:
@@ -342,6 +344,7 @@ def flash_sdp_enabled() -> bool:
     return ALLOWED["flash"]
 
 
+@trace_marks.changes_later_calls
 def enable_flash_sdp(enabled: bool) -> None:
     """Allow flash attention, or not."""
     ALLOWED["flash"] = bool(enabled)
@@ -352,6 +355,7 @@ def mem_efficient_sdp_enabled() -> bool:
     return ALLOWED["mem_efficient"]
 
 
+@trace_marks.changes_later_calls
 def enable_mem_efficient_sdp(enabled: bool) -> None:
     """Allow memory-efficient attention, or not."""
     ALLOWED["mem_efficient"] = bool(enabled)
@@ -362,6 +366,7 @@ def math_sdp_enabled() -> bool:
     return ALLOWED["math"]
 
 
+@trace_marks.changes_later_calls
 def enable_math_sdp(enabled: bool) -> None:
     """Allow attention by plain products, or not."""
     ALLOWED["math"] = bool(enabled)
@@ -372,6 +377,7 @@ def cudnn_sdp_enabled() -> bool:
     return ALLOWED["cudnn"]
 
 
+@trace_marks.changes_later_calls
 def enable_cudnn_sdp(enabled: bool) -> None:
     """Allow cuDNN's attention, or not."""
     ALLOWED["cudnn"] = bool(enabled)

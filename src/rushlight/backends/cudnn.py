@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.operators import FP32_PRECISION
 from rushlight.backends import cudnn_rnn as rnn
 from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page, mixed
@@ -76,6 +77,7 @@ def is_acceptable(tensor: Any) -> bool:
     return False
 
 
+@trace_marks.changes_later_calls
 def set_flags(
     _enabled: bool | None = None,
     _benchmark: bool | None = None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rushlight._interface.base import trace_marks
+
 __all__ = ["get_fastpath_enabled", "set_fastpath_enabled"]
 
 _allowed = [True]
@@ -12,6 +14,7 @@ def get_fastpath_enabled() -> bool:
     return _allowed[0]
 
 
+@trace_marks.changes_later_calls
 def set_fastpath_enabled(value: bool) -> None:
     """Allow the fast path, or not."""
     _allowed[0] = bool(value)

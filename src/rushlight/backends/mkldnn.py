@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page
 
 __all__ = [
@@ -53,6 +54,7 @@ def is_acl_available() -> bool:
     return False
 
 
+@trace_marks.changes_later_calls
 def set_flags(
     _enabled: bool | None = None,
     _deterministic: bool | None = None,

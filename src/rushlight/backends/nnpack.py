@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.backends.pages import Setting, boolean, make_page
 
 __all__ = ["flags", "is_available", "set_flags"]
@@ -20,6 +21,7 @@ def is_available() -> bool:
     return False
 
 
+@trace_marks.changes_later_calls
 def set_flags(_enabled: Any) -> tuple[bool]:
     """Change the setting; what it was before, in a tuple."""
     setting = globals()["_enabled"]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.backends.pages import Setting, make_page
 
 __all__ = ["flags", "get_opt_einsum", "is_available", "set_flags"]
@@ -56,6 +57,7 @@ def _check_strategy(value: Any) -> None:
 _SETTINGS: dict[str, Any] = {"enabled": Setting(False, _check_enabled), "strategy": Setting(None, _check_strategy)}
 
 
+@trace_marks.changes_later_calls
 def set_flags(_enabled: bool | None = None, _strategy: str | None = None) -> tuple[bool, str | None]:
     """Change those that are given; both as they were before.  ValueError for turning it on: the package is not used."""
     before = (_SETTINGS["enabled"].get(), _SETTINGS["strategy"].get())

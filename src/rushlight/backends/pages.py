@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.operators import FP32_PRECISION
 
 __all__ = ["Precision", "Setting", "freeze", "frozen", "make_page", "mixed", "precision_of", "set_precision"]
@@ -105,6 +106,7 @@ def precision_of(backend: str, op: str) -> str:
     return "none"
 
 
+@trace_marks.changes_later_calls
 def set_precision(backend: str, op: str, value: Any) -> None:
     """Allow a precision; RuntimeError for what is none, or none of this library."""
     if value not in _PRECISIONS["generic"]:

@@ -68,6 +68,7 @@ def cudagraph_mark_step_begin() -> None:
     """A new step begins: a hint for recorded CUDA graphs, of which there are none on a CPU."""
 
 
+@trace_marks.changes_later_calls
 def set_enable_guard_collectives(enabled: bool) -> bool:
     """Let all processes compile again when one must; gives the setting before.  There is one process here, so it is
     False.

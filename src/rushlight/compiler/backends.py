@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rushlight._interface.base import import_whole, refuse
+from rushlight._interface.base import import_whole, refuse, trace_marks
 from rushlight.compiler.errors import BackendCompilerFailed, InvalidBackend
 from rushlight.compiler.settings import settings
 
@@ -93,6 +93,7 @@ def is_registered_backend(compiler_fn: Callable[..., Any]) -> bool:
     return compiler_fn in _FUNCTIONS.values()
 
 
+@trace_marks.changes_later_calls
 def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
     """The backend where `compile` is told none; None for rushlight's own."""
     if backend is not None and not isinstance(backend, str) and not callable(backend):

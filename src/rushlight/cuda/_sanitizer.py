@@ -18,6 +18,7 @@ from enum import Enum, auto
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._interface.base import trace_marks
 from rushlight.cuda import _gpu_trace
 from rushlight.cuda.access import gpu
 from rushlight.cuda.streams import current_stream
@@ -387,6 +388,7 @@ class CUDASanitizer:
 cuda_sanitizer = CUDASanitizer()
 
 
+@trace_marks.changes_later_calls
 def enable_cuda_sanitizer() -> None:
     """Look at every operator from now on; best at the begin of a program.  RuntimeError without a GPU."""
     cuda_sanitizer.enable()

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from rushlight import device as Device
+from rushlight._interface.base import trace_marks
 from rushlight.cuda.access import device_of, gpu, gpus, index_of, on_gpu, why_no_gpu
 
 __all__ = [
@@ -67,6 +68,7 @@ def current_device() -> int:
 
 
 @on_gpu
+@trace_marks.changes_later_calls
 def set_device(device: Any) -> None:
     """Let calls of this thread without a device mean this GPU; a negative number changes nothing."""
     index = index_of(device)
@@ -227,6 +229,7 @@ _SYNC_MODES = {"default": 0, "warn": 1, "error": 2}
 
 
 @on_gpu
+@trace_marks.changes_later_calls
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Say what calls do that wait for a GPU (`item()`, copies to pageable memory): "default" nothing, "warn", "error"."""
     if isinstance(debug_mode, str):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.cuda.access import OnGpu, device_of, gpu, gpus, index_of, on_gpu, why_no_gpu
 from rushlight.cuda.summary import summary
 
@@ -167,6 +168,7 @@ def reset_accumulated_host_memory_stats() -> None:
 
 
 @on_gpu
+@trace_marks.changes_later_calls
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
     """Let the process hold at most this share of a GPU's memory; beyond it OutOfMemoryError is raised."""
     if not isinstance(fraction, float):
@@ -190,6 +192,7 @@ def get_allocator_backend() -> str:
     return "native" if gpus().memory.allocators[0].plugged is None else "pluggable"
 
 
+@trace_marks.changes_later_calls
 def _set_allocator_settings(env: str) -> None:
     """Replace the allocator's settings; the text is that of `PYTORCH_CUDA_ALLOC_CONF`."""
     gpus().memory.set(env)
@@ -383,6 +386,7 @@ def _block(allocator: Any, chunk: Any) -> dict[str, Any]:
 _metadata = [""]
 
 
+@trace_marks.changes_later_calls
 def _set_memory_metadata(metadata: str) -> None:
     """A text that events of memory have from now on."""
     _metadata[0] = metadata

@@ -16,6 +16,7 @@ from typing import Any
 
 from rushlight import Event as _Event
 from rushlight import Stream as _Stream
+from rushlight._interface.base import trace_marks
 from rushlight.cuda.access import device_of, gpu, gpus, index_of, on_gpu
 
 __all__ = ["Event", "ExternalStream", "Stream"]
@@ -208,6 +209,7 @@ def default_stream(device: Any = None) -> Stream:
 
 
 @on_gpu
+@trace_marks.changes_later_calls
 def set_stream(stream: Any) -> None:
     """Let this thread's calls on the stream's device go to it; prefer `with torch.cuda.stream(s)`."""
     if stream is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from rushlight._interface.base import warn_once
+from rushlight._interface.base import trace_marks, warn_once
 from rushlight.cuda.device import current_device
 
 __all__ = [
@@ -55,6 +55,7 @@ def record_untuned_is_enabled() -> bool:
     return bool(_SETTINGS["record"])
 
 
+@trace_marks.changes_later_calls
 def set_max_tuning_duration(duration: int) -> None:
     """Milliseconds for one product at most."""
     _SETTINGS["duration"] = int(duration)
@@ -65,6 +66,7 @@ def get_max_tuning_duration() -> int:
     return int(_SETTINGS["duration"])
 
 
+@trace_marks.changes_later_calls
 def set_max_tuning_iterations(iterations: int) -> None:
     """Runs of one product at most."""
     _SETTINGS["iterations"] = int(iterations)
@@ -75,6 +77,7 @@ def get_max_tuning_iterations() -> int:
     return int(_SETTINGS["iterations"])
 
 
+@trace_marks.changes_later_calls
 def set_filename(filename: str, insert_device_ordinal: bool = False) -> None:
     """The file of results, with the device's number before its ending if asked."""
     if insert_device_ordinal:
@@ -104,6 +107,7 @@ def read_file(filename: str | None = None) -> bool:
     return False
 
 
+@trace_marks.changes_later_calls
 def set_rotating_buffer_size(buffer_size: int) -> None:
     """Megabytes by which the cache is emptied between runs."""
     _SETTINGS["buffer"] = int(buffer_size)
@@ -114,6 +118,7 @@ def get_rotating_buffer_size() -> int:
     return int(_SETTINGS["buffer"])
 
 
+@trace_marks.changes_later_calls
 def set_numerical_check_tolerances(enable: bool, atol: float = 1e-5, rtol: float = 1e-5) -> None:
     """How far results of candidates may differ; nothing is compared here."""
 

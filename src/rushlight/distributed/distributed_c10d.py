@@ -14,6 +14,7 @@ from rushlight._distributed.stores.hash_store import HashStore as HashStore
 from rushlight._distributed.stores.prefix_store import PrefixStore as PrefixStore
 from rushlight._distributed.stores.store import Store as Store
 from rushlight._distributed.stores.tcp_store import TCPStore as TCPStore
+from rushlight._interface.base import trace_marks
 from rushlight.distributed.c10d.coalescing import coalescing_manager
 from rushlight.distributed.c10d.collectives import (
     all_gather,
@@ -122,6 +123,7 @@ def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
     return ReduceOp(ReduceOp.PREMUL_SUM, float(factor))
 
 
+@trace_marks.changes_later_calls
 def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
     """How long operations of a group that begin from now on may take; without one, of the default group.
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Node
 
@@ -145,6 +146,7 @@ def has_preserved_node_meta() -> bool:
     return should_preserve_node_meta
 
 
+@trace_marks.changes_later_calls
 def set_stack_trace(stack: list[str]) -> None:
     """The lines that nodes made from now on get; only inside `preserve_node_meta`."""
     if not should_preserve_node_meta:
@@ -185,6 +187,7 @@ def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[Callable[..., Any]
     return decorated
 
 
+@trace_marks.changes_later_calls
 def set_grad_fn_seq_nr(seq_nr: int) -> None:
     """Nodes made from now on belong to the gradient node of this number; only inside `preserve_node_meta`."""
     if should_preserve_node_meta:
@@ -216,6 +219,7 @@ def format_stack() -> list[str]:
 
 
 @contextmanager
+@trace_marks.changes_later_calls
 def set_current_meta(node: Node, pass_name: str = "") -> Iterator[None]:
     """A context in which `node` is the one being run; its metadata go to nodes made inside `preserve_node_meta`."""
     global current_meta
@@ -237,6 +241,7 @@ def get_current_meta() -> dict[str, Any]:
 
 
 @contextmanager
+@trace_marks.changes_later_calls
 def set_current_replay_node(node: Node | None) -> Iterator[None]:
     """A context in which an interpreter runs `node` again."""
     global current_replay_node

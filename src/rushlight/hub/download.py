@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from rushlight import serialization
+from rushlight._interface.base import trace_marks
 from rushlight.hub.progress import bar_class
 
 __all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
@@ -42,6 +43,7 @@ def _get_torch_home() -> str:
     return os.path.expanduser(home)
 
 
+@trace_marks.changes_later_calls
 def set_dir(d: str | os.PathLike[str]) -> None:
     """Use another folder for the cache from now on."""
     global _chosen_dir

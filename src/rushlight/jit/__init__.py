@@ -363,6 +363,7 @@ def export_opnames(m: Any) -> list[str]:
     return list(freezing.operator_names(m))
 
 
+@trace_marks.changes_later_calls
 def set_fusion_strategy(strategy: Any) -> Any:
     """Keep a strategy of fusing and give the one before; graphs run operator by operator here, whatever it says."""
     before, _FUSION["strategy"] = _FUSION["strategy"], list(strategy)
@@ -377,6 +378,7 @@ def onednn_fusion_enabled() -> bool:
     return bool(_FUSION["onednn"])
 
 
+@trace_marks.changes_later_calls
 def enable_onednn_fusion(enabled: bool) -> None:
     """NotImplementedError for True."""
     if enabled:
@@ -420,6 +422,7 @@ def last_executed_optimized_graph() -> Any:
     raise NotImplementedError("rushlight keeps no optimised copies of graphs: .inlined_graph shows what runs")
 
 
+@trace_marks.changes_later_calls
 def set_module(obj: Any, mod: str) -> None:
     """Give an object's `__module__`."""
     if not _is_instance(mod, str):

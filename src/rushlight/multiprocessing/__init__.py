@@ -51,6 +51,7 @@ from multiprocessing import set_executable as set_executable
 from multiprocessing import set_forkserver_preload as set_forkserver_preload
 from multiprocessing import set_start_method as set_start_method
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.processes import STRATEGIES, set_strategy, strategy
 from rushlight.multiprocessing import reductions as reductions
 from rushlight.multiprocessing.reductions import init_reductions as init_reductions
@@ -72,6 +73,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@trace_marks.changes_later_calls
 def set_sharing_strategy(new_strategy: str) -> None:
     """Choose how shared memory is handed over from now on.
 

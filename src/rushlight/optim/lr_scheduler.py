@@ -17,6 +17,7 @@ from typing import Any
 from weakref import ref
 
 from rushlight import Tensor
+from rushlight._interface.base import trace_marks
 from rushlight.optim.optimizer import Optimizer
 
 __all__ = [
@@ -40,6 +41,7 @@ def _rates(optimizer: Optimizer, key: str = "lr") -> list[Any]:
     return [rate.clone() if isinstance(rate, Tensor) else rate for rate in rates]
 
 
+@trace_marks.changes_later_calls
 def _set_rate(group: dict[str, Any], value: Any) -> None:
     # A rate that is a tensor stays the same tensor: others may hold it.
     if isinstance(group["lr"], Tensor):

@@ -7,6 +7,7 @@ import threading
 from enum import Enum
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight.utils.serialization import config
 
 __all__ = [
@@ -28,6 +29,7 @@ def get_default_load_endianness() -> LoadEndianness | None:
     return config.load.endianness
 
 
+@trace_marks.changes_later_calls
 def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
     """Choose the byte order that `load` supposes where a file states none.  TypeError for anything else than a
     `LoadEndianness` or None.
@@ -42,6 +44,7 @@ def get_crc32_options() -> bool:
     return config.save.compute_crc32
 
 
+@trace_marks.changes_later_calls
 def set_crc32_options(compute_crc32: bool) -> None:
     """Choose whether `save` writes checksums.  Without them damage goes unnoticed, and other programs may refuse the
     archive.

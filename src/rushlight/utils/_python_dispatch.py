@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._interface.base import LazyModule
+from rushlight._interface.base import LazyModule, trace_marks
 from rushlight._interface.dispatch import HOOKS, ITEMS
 from rushlight._interface.tensors import FUNCTION_MODE, STATE
 
@@ -129,6 +129,7 @@ def _pop_mode_temporarily(k: Any = None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def _disable_current_modes() -> Iterator[list[Any]]:
     """A context in which no mode is asked."""
     held = list(STATE.dispatch_modes)

@@ -21,7 +21,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.autograd import last_change
-from rushlight._interface.base import LazyModule, shorten, tree_flatten, tree_map
+from rushlight._interface.base import LazyModule, shorten, trace_marks, tree_flatten, tree_map
 from rushlight._interface.dispatch import Observer, observe, unobserve
 from rushlight._interface.tensors import STATE
 from rushlight.autograd.function import Function
@@ -63,11 +63,13 @@ def _setting(cell: list[bool | None], value: bool | None) -> Any:
         cell[0] = before
 
 
+@trace_marks.changes_later_calls
 def set_checkpoint_early_stop(enable: bool) -> Any:
     """Inside, whether computing again ends as soon as all that was asked for is there, whatever the checkpoints say."""
     return _setting(_EARLY_STOP, enable)
 
 
+@trace_marks.changes_later_calls
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
     """Inside, whether errors list the operators of both computations; None leaves it to each checkpoint's `debug`."""
     return _setting(_DEBUG, enabled)
@@ -124,6 +126,7 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
     return [], []
 
 
+@trace_marks.changes_later_calls
 def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_type: str | None = None) -> None:
     """Give accelerators their random states back; RuntimeError for any, since there are none."""
     if list(devices):

@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 
 from rushlight import Tensor
 from rushlight._interface.autograd import add_view, bump
+from rushlight._interface.base import trace_marks
 
 __all__ = ["set_module", "swap_tensors"]
 
 
+@trace_marks.changes_later_calls
 def set_module(obj: Any, mod: str) -> None:
     """Say which module an object belongs to; TypeError unless it is a text."""
     if not isinstance(mod, str):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._base.handles import RemovableHandle
 from rushlight._base.own_names import own_module
-from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, CHANGES, reason_to_break
+from rushlight._base.trace_marks import ADDRESS, ADDS_HOOK, reason_to_break
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.bytecode.operations import in_python
 from rushlight._capture.recording import HostNumber
@@ -245,8 +245,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
             return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
         if function in (RemovableHandle.remove, RemovableHandle.__exit__) and tracer.outside.is_outside(args[0]):
             raise Break("takes a hook away that was put there outside of the trace")
-        if why is not None or process_settings.changes_settings(function):
-            raise Break(f"calls {function.__name__}(), which {why or CHANGES}")
+        if why is not None:
+            raise Break(f"calls {function.__name__}(), which {why}")
         if function.__closure__ and id(function) in tracer.outside.sources:
             if _holds_tensors(function, set()):
                 raise Break(f"calls {function.__qualname__}(), which holds tensors that a trace does not see")

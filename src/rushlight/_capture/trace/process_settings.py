@@ -7,7 +7,6 @@ asked again before the trace is used.  What the state word and the lists of `pro
 
 from __future__ import annotations
 
-import re
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from rushlight._types.dtype import DType
 if TYPE_CHECKING:
     from rushlight._capture.trace.tracer import Tracer
 
-__all__ = ["REPLACED", "changes_settings", "guard_setting", "replaced_operators"]
+__all__ = ["REPLACED", "guard_setting", "replaced_operators"]
 
 _TOLD = (bool, int, float, str, DType, Device)
 # Their answers depend on arguments, or on what is guarded elsewhere and may be another inside of a region.
@@ -34,12 +33,6 @@ _STEADY = frozenset((
     "result_type", "is_tensor", "is_storage", "typename", "is_available", "is_built", "device_count", "is_function", "is_tensor_like",
     "is_tensor_method_or_property", "is_autocast_available", "get_world_size", "get_rank", "is_initialized",
 ))  # fmt: skip
-_CHANGES = re.compile("_?(set|enable|disable)_(?!rng_state)[a-z].*|autocast_(in|de)crement_nesting")
-
-
-def changes_settings(function: types.FunctionType) -> bool:
-    """Whether a function of ours changes a setting of the process: one of a module, by its name."""
-    return "." not in function.__qualname__ and _CHANGES.fullmatch(function.__name__) is not None
 
 
 def guard_setting(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core.elements import Elements
 from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT64, INT64, DType
 
@@ -58,6 +59,7 @@ _PROFILES: dict[str, tuple[int, float, int, int]] = {
 }
 
 
+@changes_later_calls
 def set_printoptions(
     precision: int | None = None,
     threshold: float | None = None,

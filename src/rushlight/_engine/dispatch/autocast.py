@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backends
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.precision import KEEP, LOWER, SINGLE, SINGLE_DEFAULT, UNSAFE, Casting, casting_of, choose
@@ -51,6 +52,7 @@ _PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "
 _SHIFT = 11  # the first bit of AUTOCAST
 
 
+@changes_later_calls
 def set_enabled(place: str, enabled: bool) -> None:
     """Turn casting on or off for the tensors of this type of device, in this thread."""
     STATE.casts[place] = enabled
@@ -64,6 +66,7 @@ def dtype_of(place: str) -> DType:
     return STATE.cast_dtypes.get(place) or PLACES.get(place) or FLOAT16
 
 
+@changes_later_calls
 def set_dtype(place: str, dtype: DType) -> None:
     """Choose the dtype that is cast to on this type of device, in this thread."""
     STATE.cast_dtypes[place] = dtype
@@ -81,6 +84,7 @@ def _refresh() -> None:
     STATE.word = word
 
 
+@changes_later_calls
 def set_casting(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, DType, bool]:
     """Set the whole state of a region; returns the former state, with which to restore it."""
     state = STATE

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from rushlight._backends.registry import host
 from rushlight._base.lazy import LazyModule
+from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, is_host_memory, own, root_of
 from rushlight._engine.core.tensor import Tensor, make
@@ -169,6 +170,7 @@ def strategy() -> str:
     return _strategy[0]
 
 
+@changes_later_calls
 def set_strategy(name: str) -> None:
     """Choose how new blocks are made; those that exist stay what they are."""
     if name == "file_system":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._interface.base import trace_marks
 from rushlight.library.operators import OpOverload
 from rushlight.nn.parameter import Parameter
 
@@ -14,6 +15,7 @@ __all__ = ["get_buffer", "get_lifted_tensor_constant", "get_param", "is_buffer",
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def _disable_aten_to_metadata_assertions() -> Iterator[None]:
     """A context in which `to` is exported without assertions of its input's dtype, device and layout: as always here."""
     yield

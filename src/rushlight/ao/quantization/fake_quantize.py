@@ -7,6 +7,7 @@ from typing import Any
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._interface.base import trace_marks
 from rushlight.ao.quantization.observer import (
     FixedQParamsObserver,
     HistogramObserver,
@@ -288,24 +289,28 @@ fused_per_channel_wt_fake_quant_range_neg_127_to_127 = FusedMovingAvgObsFakeQuan
 # ***** switches of whole models: `model.apply(disable_observer)` *****
 
 
+@trace_marks.changes_later_calls
 def disable_fake_quant(mod: Any) -> None:
     """Switch the rounding of a module off, if it has any; for `model.apply`."""
     if isinstance(mod, FakeQuantizeBase):
         mod.disable_fake_quant()
 
 
+@trace_marks.changes_later_calls
 def enable_fake_quant(mod: Any) -> None:
     """Switch the rounding of a module on, if it has any; for `model.apply`."""
     if isinstance(mod, FakeQuantizeBase):
         mod.enable_fake_quant()
 
 
+@trace_marks.changes_later_calls
 def disable_observer(mod: Any) -> None:
     """Let a module keep its scale, if it has one; for `model.apply`."""
     if isinstance(mod, FakeQuantizeBase):
         mod.disable_observer()
 
 
+@trace_marks.changes_later_calls
 def enable_observer(mod: Any) -> None:
     """Let a module find its scale, if it has one; for `model.apply`."""
     if isinstance(mod, FakeQuantizeBase):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from rushlight._interface.base import warn_user
+from rushlight._interface.base import trace_marks, warn_user
 
 __all__ = [
     "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BackendType", "BarrierOptions",
@@ -206,6 +206,7 @@ class DebugLevel(enum.IntEnum):
 _LEVEL: list[DebugLevel] = []
 
 
+@trace_marks.changes_later_calls
 def set_debug_level_from_env() -> None:
     """Take the level from `TORCH_DISTRIBUTED_DEBUG`."""
     text = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
@@ -214,6 +215,7 @@ def set_debug_level_from_env() -> None:
     set_debug_level(DebugLevel[text])
 
 
+@trace_marks.changes_later_calls
 def set_debug_level(level: DebugLevel) -> None:
     """Set the level for groups that are made from now on."""
     _LEVEL[:] = [DebugLevel(level)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import trace_marks
 from rushlight.compiler.optimized_module import OptimizedModule
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
@@ -210,6 +211,7 @@ def _within(state: dict[str, Any], prefixes: list[str], options: StateDictOption
 
 
 @rushlight.no_grad()
+@trace_marks.changes_later_calls
 def set_model_state_dict(
     model: Module, model_state_dict: dict[Any, ValueType], *, options: StateDictOptions | None = None
 ) -> _IncompatibleKeys:
@@ -379,6 +381,7 @@ def _inner(flat: dict[str, Any], prefix: str, like: dict[Any, Any]) -> dict[Any,
 
 
 @rushlight.no_grad()
+@trace_marks.changes_later_calls
 def set_optimizer_state_dict(
     model: Module,
     optimizers: Optimizer | Iterable[Optimizer],
@@ -492,6 +495,7 @@ def get_state_dict(
     return of_model, get_optimizer_state_dict(model, given, submodules=submodules, options=options)
 
 
+@trace_marks.changes_later_calls
 def set_state_dict(
     model: Module,
     optimizers: Optimizer | Iterable[Optimizer],

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight import nn
+from rushlight._interface.base import trace_marks
 
 __all__ = [
     "CustomPolicy", "ModuleWrapPolicy", "always_wrap_policy", "enable_wrap", "lambda_auto_wrap_policy",
@@ -134,6 +135,7 @@ _OPEN: list[tuple[Any, dict[str, Any]]] = []
 
 
 @contextmanager
+@trace_marks.changes_later_calls
 def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Any) -> Iterator[None]:
     """Within it `wrap` wraps modules by a class, with options."""
     _OPEN.append((wrapper_cls, wrapper_kwargs))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from rushlight._interface.base import trace_marks
 from rushlight._interface.calls import WorkerGoneError
 from rushlight.distributed import DistError, PrefixStore, rendezvous
 from rushlight.distributed.autograd.contexts import CONTEXTS
@@ -89,6 +90,7 @@ def get_rpc_timeout() -> float:
     return current_agent().timeout
 
 
+@trace_marks.changes_later_calls
 def _set_rpc_timeout(seconds: float) -> None:
     current_agent().timeout = float(seconds)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from rushlight._interface.base import trace_marks
 from rushlight.fx.graph_module import GraphModule
 
 __all__ = ["set_trace"]
 
 
+@trace_marks.changes_later_calls
 def set_trace(gm: GraphModule) -> GraphModule:
     """Let the debugger start when the module is called, before its first line; in place."""
 

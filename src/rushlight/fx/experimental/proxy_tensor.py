@@ -19,7 +19,7 @@ from typing import Any
 
 import rushlight
 from rushlight import _C, Tensor
-from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
+from rushlight._interface.base import trace_marks, tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.dispatch import DISPATCH_CLASSES
 from rushlight._interface.functorch import top_level
 from rushlight._interface.sizes import Undecided
@@ -363,6 +363,7 @@ def get_proxy_mode() -> ProxyTorchDispatchMode | None:
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def disable_proxy_modes_tracing(enable_current: bool = False) -> Iterator[None]:
     """A context in which nothing is written down."""
     with _disable_current_modes():

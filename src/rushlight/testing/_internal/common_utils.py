@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import rushlight as torch
+from rushlight._interface.base import trace_marks
 from rushlight.testing._internal.matrices import *  # noqa: F403
 from rushlight.testing._internal.matrices import __all__ as _matrices
 from rushlight.testing._internal.parametrizing import (
@@ -175,6 +176,7 @@ def freeze_rng_state(*args: Any, **kwargs: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def set_default_dtype(dtype: Any) -> Iterator[None]:
     """Another default dtype."""
     before = torch.get_default_dtype()
@@ -186,6 +188,7 @@ def set_default_dtype(dtype: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def set_default_tensor_type(tensor_type: Any) -> Iterator[None]:
     """Another default type of tensors."""
     before = torch.tensor([]).type()
@@ -197,6 +200,7 @@ def set_default_tensor_type(tensor_type: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def set_cwd(path: str) -> Iterator[None]:
     """Another current folder."""
     with contextlib.chdir(path):
@@ -204,6 +208,7 @@ def set_cwd(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+@trace_marks.changes_later_calls
 def disable_gc() -> Iterator[None]:
     """Without the cyclic collector."""
     import gc

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import rushlight as torch
-from rushlight._interface.base import numpy
+from rushlight._interface.base import numpy, trace_marks
 from rushlight.testing.comparison import assert_close, default_tolerances
 
 __all__ = ["TestCase", "noncontiguous_like", "set_rng_seed"]
@@ -26,6 +26,7 @@ _NUMBERS = {
 }  # numbers are compared as coarsely as these
 
 
+@trace_marks.changes_later_calls
 def set_rng_seed(seed: int | None = None) -> None:
     """Seed torch, `random` and NumPy."""
     import random

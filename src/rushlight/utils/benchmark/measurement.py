@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import trace_marks
 
 __all__ = [
     "Measurement",
@@ -213,6 +214,7 @@ def ordered_unique(elements: Iterable[Any]) -> list[Any]:
 
 
 @contextmanager
+@trace_marks.changes_later_calls
 def set_torch_threads(n: int) -> Iterator[None]:
     """Inside, kernels run on `n` threads."""
     before = rushlight.get_num_threads()

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import trace_marks
 
 __all__ = ["get_random", "set_random"]
 
@@ -22,6 +23,7 @@ def get_random() -> dict[str, Any]:
     }
 
 
+@trace_marks.changes_later_calls
 def set_random(state: dict[str, Any]) -> None:
     """Let the generators go on from there."""
     import numpy.random

@@ -10,6 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.base import trace_marks
 from rushlight._interface.operators import INSTEAD
 from rushlight.distributed import distributed_c10d as dist
 from rushlight.distributed.tensor._api import DTensor
@@ -61,6 +62,7 @@ class _ContextParallelOptions:
 _cp_options = _ContextParallelOptions()
 
 
+@trace_marks.changes_later_calls
 def set_rotate_method(rotate_method: str) -> None:
     """`"alltoall"`: keys and values go round a ring, so that no process holds all of them; `"allgather"` (the default):
     all at once.  NotImplementedError for another.
@@ -319,6 +321,7 @@ def _over_parts(
     return DTensor.from_local(local, mesh, divided, run_check=False)
 
 
+@trace_marks.changes_later_calls
 def _enable_context_parallel_dispatcher() -> None:
     """From now on `scaled_dot_product_attention` of `DTensor`s that are divided along the sequence (dim 2 of 4) goes
     round a ring, over parts that lie as `_context_parallel_shard` divided them last.
@@ -328,6 +331,7 @@ def _enable_context_parallel_dispatcher() -> None:
     _cp_options.note()
 
 
+@trace_marks.changes_later_calls
 def _disable_context_parallel_dispatcher() -> None:
     """Let it be computed as other operators are again."""
     if _over_parts in INSTEAD:
