@@ -567,6 +567,21 @@ def _(ct: Any, out: Any, x: Any, y: Any, p: Any) -> Any:
     return reduce_dims("sum", slope, (n - 2,)), -reduce_dims("sum", slope, (n - 3,))
 
 
+@operator("cdist_by_product(Tensor x1, Tensor x2) -> Tensor", spaces=(), method=False, promote="same", promote_over=("x1", "x2"),
+          like="contiguous", node="CdistBackward0")  # fmt: skip
+def cdist_by_product(x: Any, y: Any) -> Any:
+    """Euclidean distances of rows, as of `cdist_core`, through one matrix product: |x|^2 + |y|^2 - 2 xy; the gradient of
+    a distance 0 is 0."""
+    n = len(x.shape)
+    shape, columns = (*x.shape[:-1], y.shape[-2]), build.transpose(y, (*range(n - 2), n - 1, n - 2))
+    first, second = (reduce_dims("sum", v * v, (n - 1,)) for v in (x, y))
+    across = build.broadcast_to(build.reshape(second, (*second.shape[:-1], 1, second.shape[-1])), shape)
+    along = build.broadcast_to(build.reshape(first, (*first.shape, 1)), shape)
+    squares = along + across - build.dot(x, columns) * 2.0
+    nothing = squares <= 0.0
+    return build.select(nothing, 0.0, prim.sqrt(build.select(nothing, 1.0, squares)))
+
+
 @operator("pdist_core(Tensor input, Scalar p) -> Tensor", spaces=(), method=False, static=("p",), node="PdistBackward0")
 def pdist_core(x: Any, p: Any) -> Any:
     """The p-norm distances of the pairs of rows (i, j), i < j, of x (P, M), row after row: (P (P - 1) / 2)."""

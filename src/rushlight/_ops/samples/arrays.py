@@ -62,6 +62,7 @@ give(
     Call(Draw(6, 2), float("inf")),
     Call(Draw(1, 2), 2.0),
 )
+give("cdist_by_product", Call(X, Draw(2, 4)), Call(Draw(2, 3, 4), Draw(2, 2, 4)))
 give("cdist_core", Call(X, Draw(2, 4), 2.0), Call(X, Draw(5, 4), 1.0), Call(Draw(2, 3, 4), Draw(2, 2, 4), 3.0))
 give("logsumexp", Call(X, (1,)), Call(CUBE, (0, 2), True))
 for _name in ("cumsum", "cumprod"):

@@ -122,19 +122,22 @@ def cdist(
     if compute_mode not in _DISTANCE_MODES:
         raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
     many = max(x1._spec.shape[-2], x2._spec.shape[-2]) > 25
-    if p == 2 and (compute_mode == _DISTANCE_MODES[1] or many and compute_mode != _DISTANCE_MODES[2]):
+    by_product = p == 2 and (compute_mode == _DISTANCE_MODES[1] or many and compute_mode != _DISTANCE_MODES[2])
+    if by_product and x1._spec.dtype.wide is not x1._spec.dtype:
         return _euclidean(x1, x2)
     refuse_dtype("cdist", "h", x1._spec.dtype)
     batch = broadcast_shapes(x1._spec.shape[:-2], x2._spec.shape[:-2])
     if x1._spec.ndim + x2._spec.ndim > 4:
         x1, x2 = (x.expand((*batch, *x._spec.shape[-2:])) for x in (x1, x2))
+    if by_product:
+        return function_of("cdist_by_product")(x1, x2)
     return function_of("cdist_core")(x1, x2, float(p) if x1._spec.shape[-1] else 2.0)
 
 
 def _euclidean(x1: Any, x2: Any) -> Tensor:
-    """Distances through one matrix product: |a|^2 + |b|^2 - 2 ab; the gradient of a distance 0 is 0.
+    """Distances of narrow floats through one matrix product, as by `cdist_by_product`.
 
-    In narrow dtypes |a|^2 and |b|^2 are rounded, and then the whole, as in PyTorch, where they are columns of the product.
+    |a|^2 and |b|^2 are rounded, and then the whole, as in PyTorch, where they are columns of the product.
     """
     dtype = x1._spec.dtype
     first, second = (x1 * x1).sum(-1, keepdim=True).to(dtype.wide), (x2 * x2).sum(-1).unsqueeze(-2).to(dtype.wide)
