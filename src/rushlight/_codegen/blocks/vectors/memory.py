@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._codegen.scalar import Val, mem_type, reg_type
@@ -42,6 +42,7 @@ class Memory:
 
     def __init__(self, fn: VectorFunction) -> None:
         self.fn = fn
+        self.slots: dict[str, str] = {}
 
     # ***** forms *****
 
@@ -92,6 +93,8 @@ class Memory:
         mangled = f"v{count}{_mangle(memory_type(element))}"
         name = self.fn.intrinsic(f"llvm.masked.load.{mangled}.p0", vt, "ptr", "i32", f"<{count} x i1>", vt)
         m = self.mask_of(mask, element)
+        if self.branches(count):
+            return self.from_memory(self.lanes_read(pointer, m, element, count, passed), element, width)
         raw = em.emit(
             f"call {vt} {name}(ptr {pointer}, i32 {self.align(element)}, <{count} x i1> {m}, {vt} {passed})", "raw"
         )
@@ -126,7 +129,87 @@ class Memory:
         mangled = f"v{count}{_mangle(memory_type(element))}"
         name = self.fn.intrinsic(f"llvm.masked.store.{mangled}.p0", "void", vt, "ptr", "i32", f"<{count} x i1>")
         m = self.mask_of(mask, element)
+        if self.branches(count):
+            self.lanes_written(pointer, m, element, count, str(raw))
+            return
         lines.append(f"  call void {name}({vt} {raw}, ptr {pointer}, i32 {self.align(element)}, <{count} x i1> {m})")
+
+    # ***** masks without AVX-512: a branch for the mask that is true everywhere, else lane by lane *****
+
+    def branches(self, count: int) -> bool:
+        """Whether a masked access is written so: masked stores, and loads of no lane, take hundreds of cycles on some
+        processors, and there are no masked accesses of narrow elements.  Only where lines go to the innermost scope, since
+        blocks end there.
+        """
+        return self.fn.machine.vector_bytes == 32 and count <= 64 and len(self.fn.body.scopes) == len(self.fn.scopes)
+
+    def lanes_written(self, pointer: str, mask: str, element: Element, count: int, raw: str) -> None:
+        vt, align = f"<{count} x {memory_type(element)}>", self.align(element)
+        slot = self.slot(vt)
+        self.either(
+            mask,
+            count,
+            [f"store {vt} {raw}, ptr {pointer}, align {align}"],
+            [f"store {vt} {raw}, ptr {slot}, align 64"],
+            (slot, pointer, element),
+        )
+
+    def lanes_read(self, pointer: str, mask: str, element: Element, count: int, passed: str) -> str:
+        vt, align, lines = f"<{count} x {memory_type(element)}>", self.align(element), self.fn.body.lines
+        slot, (whole, part, made) = self.slot(vt), (self.fn.one.fresh() for _ in range(3))
+        yes, no = self.either(
+            mask,
+            count,
+            [f"{whole} = load {vt}, ptr {pointer}, align {align}"],
+            [f"store {vt} {passed}, ptr {slot}, align 64"],
+            (pointer, slot, element),
+            [f"{part} = load {vt}, ptr {slot}, align 64"],
+        )
+        lines.append(f"  {made} = phi {vt} [ {whole}, %{yes} ], [ {part}, %{no} ]")
+        return made
+
+    def either(
+        self,
+        mask: str,
+        count: int,
+        whole: Sequence[str],
+        before: Sequence[str],
+        copy: tuple[str, str, Element],
+        after: Sequence[str] = (),
+    ) -> tuple[str, str]:
+        """`whole` where the mask is true everywhere; else `before`, elements copied where it is true, `after`.  The blocks
+        that end either way.
+        """
+        fn, (source, target, element) = self.fn, copy
+        lines, type, align = fn.body.lines, memory_type(element), self.align(element)
+        yes, no, turn, done, join = (fn.label(hint) for hint in ("whole", "part", "lane", "lanes", "join"))
+        first, bits, k, x, less, rest, more, some, a, b, every, packed = (fn.one.fresh() for _ in range(12))
+        count_zeros = fn.intrinsic("llvm.cttz.i64", "i64", "i64", "i1 immarg")
+        full = (1 << count) - 1 if count < 64 else -1
+        lines += [f"  {packed} = bitcast <{count} x i1> {mask} to i{count}"]
+        lines += [f"  {first} = {f'zext i{count} {packed} to i64' if count < 64 else f'or i64 {packed}, 0'}"]
+        lines += [f"  {every} = icmp eq i64 {first}, {full}", f"  br i1 {every}, label %{yes}, label %{no}"]
+        lines += [f"{yes}:", *(f"  {line}" for line in whole), f"  br label %{join}", f"{no}:"]
+        lines += [*(f"  {line}" for line in before), f"  {some} = icmp ne i64 {first}, 0"]
+        lines += [f"  br i1 {some}, label %{turn}, label %{done}", f"{turn}:"]
+        lines += [f"  {bits} = phi i64 [ {first}, %{no} ], [ {rest}, %{turn} ]"]
+        lines += [f"  {k} = call i64 {count_zeros}(i64 {bits}, i1 true)"]
+        lines += [
+            f"  {a} = getelementptr {type}, ptr {source}, i64 {k}",
+            f"  {b} = getelementptr {type}, ptr {target}, i64 {k}",
+        ]
+        lines += [f"  {x} = load {type}, ptr {a}, align {align}", f"  store {type} {x}, ptr {b}, align {align}"]
+        lines += [f"  {less} = add i64 {bits}, -1", f"  {rest} = and i64 {bits}, {less}"]
+        lines += [f"  {more} = icmp ne i64 {rest}, 0", f"  br i1 {more}, label %{turn}, label %{done}", f"{done}:"]
+        lines += [*(f"  {line}" for line in after), f"  br label %{join}", f"{join}:"]
+        fn.scopes[-1].label = join
+        return yes, done
+
+    def slot(self, vt: str) -> str:
+        """Memory for the lanes of one vector."""
+        if vt not in self.slots:
+            self.slots[vt] = self.fn.slot(vt)
+        return self.slots[vt]
 
     # ***** elements scattered over lanes *****
 
