@@ -11,6 +11,7 @@ import operator
 import sys
 import threading
 import types
+import typing
 import warnings
 import weakref
 from collections import deque
@@ -75,6 +76,11 @@ _COMPARED = {
     ">": ("gt", "lt"),
     ">=": ("ge", "le"),
 }
+# `__class_getitem__` of generic classes, from 3.12 on of generic named tuples: it looks at frames, so it runs as it is.
+_OF_GENERIC = (
+    getattr(typing.Generic.__class_getitem__, "__func__", None),
+    getattr(typing, "_generic_class_getitem", None),
+)
 _UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
 
@@ -611,7 +617,7 @@ class Tracer(Undocumented, Operations):
         if isinstance(obj, type) and type_attribute(type(obj), "__getitem__") is ABSENT:
             held = type_attribute(obj, "__class_getitem__")
             held = getattr(held, "__func__", held)
-            if isinstance(held, types.FunctionType) and held.__module__ != "typing":  # `Generic` looks at frames
+            if isinstance(held, types.FunctionType) and held not in _OF_GENERIC:
                 return self.call(self.load_attr(obj, "__class_getitem__"), (index,), {})
         if isinstance(obj, type) and not has_users_metaclass(obj):
             return self.native(operator.getitem, obj, index)
