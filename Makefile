@@ -81,7 +81,9 @@ demo-distributed: $(VENV)/.distributed
 demo-export: $(VENV)/.export
 	$(BIN)/python -m rushlight demo --export --out $(OUT)-export
 
-test: lint types pytest
+# Types are checked by one process, which would leave the other core idle: beside the tests.
+test: lint
+	@$(MAKE) --no-print-directory -j2 types pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -223,35 +223,7 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         args, kwargs = real_arguments(tracer, args, kwargs)
         return process_groups.called(tracer, function, args, kwargs)
     if is_leaf(function):
-        if function.__name__ == "tolist" and args:
-            found = element_checks.listed(tracer, tracer.real(args[0]))
-            if found is not ABSENT:
-                return found
-        if args and hasattr(function, "_tells_offset"):
-            offset = _offset(tracer, tracer.real(args[0]))
-            if offset is not None:
-                return offset
-        why = reason_to_break(function)
-        if why is ADDRESS:
-            raise Break(f"{function.__name__}() {why}")
-        if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
-            raise Break(f"{function.__name__}() of a storage reads or changes memory that a trace does not follow")
-        if why is ADDS_HOOK and len(args) == 2 and is_own(tracer, args[0]):
-            # Behind a program its own node stands for all nodes in it: whoever wants one gets it made as it is.
-            before = tracer.node_at.get(id(args[0]), tracer.place)
-            if tracer.settings.backend is not None:
-                raise Break(f"calls {function.__name__}() of a node in a graph for another backend", at=before)
-            tracer.hooked_at = min(before, tracer.hooked_at or before, key=operator.itemgetter(0))
-            return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
-        if function in (RemovableHandle.remove, RemovableHandle.__exit__) and tracer.outside.is_outside(args[0]):
-            raise Break("takes a hook away that was put there outside of the trace")
-        if why is not None:
-            raise Break(f"calls {function.__name__}(), which {why}")
-        if function.__closure__ and id(function) in tracer.outside.sources:
-            if _holds_tensors(function, set()):
-                raise Break(f"calls {function.__qualname__}(), which holds tensors that a trace does not see")
-            function = opened(tracer, function)
-        return _run(tracer, function, args, kwargs)
+        return _leaf(tracer, function, args, kwargs)
     found = library.instead(tracer, function, args, kwargs)
     if found is not ABSENT:
         tracer.mark_unrepeatable()
@@ -269,6 +241,39 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if any(type(_contents(cell)) is Followed for cell in function.__closure__ or ()):
         tracer.make_function(function)  # native code made it in this trace: its cells are no constants
     return enter(tracer, function, args, kwargs)
+
+
+def _leaf(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function of ours that runs as it is: where it may not run in a trace, the graph breaks."""
+    if function.__name__ == "tolist" and args:
+        found = element_checks.listed(tracer, tracer.real(args[0]))
+        if found is not ABSENT:
+            return found
+    if args and hasattr(function, "_tells_offset"):
+        offset = _offset(tracer, tracer.real(args[0]))
+        if offset is not None:
+            return offset
+    why = reason_to_break(function)
+    if why is ADDRESS:
+        raise Break(f"{function.__name__}() {why}")
+    if args and isinstance(args[0], (UntypedStorage, TypedStorage)):
+        raise Break(f"{function.__name__}() of a storage reads or changes memory that a trace does not follow")
+    if why is ADDS_HOOK and len(args) == 2 and is_own(tracer, args[0]):
+        # Behind a program its own node stands for all nodes in it: whoever wants one gets it made as it is.
+        before = tracer.node_at.get(id(args[0]), tracer.place)
+        if tracer.settings.backend is not None:
+            raise Break(f"calls {function.__name__}() of a node in a graph for another backend", at=before)
+        tracer.hooked_at = min(before, tracer.hooked_at or before, key=operator.itemgetter(0))
+        return tracer.native(function, args[0], FollowedHook(tracer, tracer.real(args[1])))
+    if function in (RemovableHandle.remove, RemovableHandle.__exit__) and tracer.outside.is_outside(args[0]):
+        raise Break("takes a hook away that was put there outside of the trace")
+    if why is not None:
+        raise Break(f"calls {function.__name__}(), which {why}")
+    if function.__closure__ and id(function) in tracer.outside.sources:
+        if _holds_tensors(function, set()):
+            raise Break(f"calls {function.__qualname__}(), which holds tensors that a trace does not see")
+        function = opened(tracer, function)
+    return _run(tracer, function, args, kwargs)
 
 
 def _takes(function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
