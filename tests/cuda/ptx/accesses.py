@@ -39,7 +39,9 @@ def items(operand: Any) -> tuple[Any, ...]:
 def read(machine: Machine, block: Block, lanes: Lanes, space: str, addresses: Array, width: int) -> Array:
     """`width` bytes at each address, a row each."""
     if space in ("global", "const"):
-        return machine.memory.bytes_of(machine.memory.places(addresses, width), width)
+        offsets = machine.memory.places(addresses, width)
+        machine.memory.seen(offsets)
+        return machine.memory.bytes_of(offsets, width)
     if space == "shared":
         offsets = block.shared.places(addresses, width)
         block.shared.loaded(block.numbers(lanes), offsets, width)
@@ -59,6 +61,7 @@ def write(machine: Machine, block: Block, lanes: Lanes, space: str, addresses: A
     if space == "global":
         offsets = machine.memory.places(addresses, width)
         machine.memory.data[offsets[:, None] + np.arange(width)] = rows
+        machine.memory.written(offsets, width)
     elif space == "shared":
         offsets = block.shared.places(addresses, width)
         block.shared.stored(block.numbers(lanes), offsets, width)
@@ -166,7 +169,9 @@ def atom(machine: Machine, i: Instruction) -> Step:
     parts = i.parts[1:-1]
     (how,) = [p for p in parts if p in (*_COMBINE, "cas", "inc", "dec")]
     (space,) = [p.removesuffix("::cta") for p in parts if p in SPACES] or [""]
-    rest = set(parts) - {how, *SPACES} - IGNORED - {"acq_rel", "noftz"}
+    semantics = set(parts) & {"relaxed", "acquire", "release", "acq_rel"}
+    (scope,) = set(parts) & {"cta", "cluster", "gpu", "sys"} or {"gpu"}
+    rest = set(parts) - {how, scope, *SPACES} - semantics - {"noftz"}
     if rest:
         raise PtxError(f"the modifiers {sorted(rest)} are unknown")
     operands = i.operands if is_red else i.operands[1:]
@@ -181,6 +186,7 @@ def atom(machine: Machine, i: Instruction) -> Step:
         if not where:
             ((where, _, addresses),) = by_window(addresses)
         memory = block.shared if where == "shared" else machine.memory
+        machine.memory.orders(semantics - {"acquire"}, scope)
         offsets = memory.places(addresses, dtype.itemsize)
         if where == "shared":
             block.shared.stored(numbers, offsets, dtype.itemsize, atomic=True)
@@ -190,6 +196,7 @@ def atom(machine: Machine, i: Instruction) -> Step:
             cells[at : at + 1] = combine(old, *(v[t : t + 1] for v in values))
             if into is not None:
                 into[t] = old[0]
+        machine.memory.orders(semantics - {"release"}, scope)
 
     return step
 
@@ -244,7 +251,11 @@ def cp_async(machine: Machine, i: Instruction) -> Step:
             some = counts == n
             offsets = (addresses[some] - machine.memory.base).astype(np.int64)
             columns = offsets[:, None] + np.arange(n)
-            if (columns < 0).any() or (columns >= len(machine.memory.data)).any() or not machine.memory.valid[columns].all():
+            if (
+                (columns < 0).any()
+                or (columns >= len(machine.memory.data)).any()
+                or not machine.memory.valid[columns].all()
+            ):
                 raise PtxError(f"a copy from {int(addresses[some][0]):#x} is outside of global memory")
             rows[some, :n] = machine.memory.data[columns]
         places = targets[:, None] + np.arange(size)

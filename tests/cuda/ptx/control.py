@@ -114,8 +114,14 @@ def call(machine: Machine, i: Instruction) -> Step:
         return said(machine, i, name.text)
     function, here = machine.module.functions[name.text], machine.function.name
     start, behind = machine.starts[name.text], following(machine)
-    inward = [(machine.formal[p.name], machine.formal[f"{here}/{x.text}"]) for p, x in zip(function.params, given, strict=True)]  # type: ignore[union-attr]
-    outward = [(machine.formal[f"{here}/{x.text}"], machine.formal[p.name]) for p, x in zip(function.results, results, strict=True)]  # type: ignore[union-attr]
+    inward = [
+        (machine.formal[p.name], machine.formal[f"{here}/{x.text}"])
+        for p, x in zip(function.params, given, strict=True)
+    ]  # type: ignore[union-attr]
+    outward = [
+        (machine.formal[f"{here}/{x.text}"], machine.formal[p.name])
+        for p, x in zip(function.results, results, strict=True)
+    ]  # type: ignore[union-attr]
 
     def step(block: Block, lanes: Lanes) -> int:
         for to, of in inward:
@@ -256,7 +262,9 @@ def barrier_at(block: Block, address: int, thread: int) -> MemoryBarrier:
     if found is None:
         raise PtxError(f"no mbarrier object was initialised at {address:#x}")
     if found.made_by != thread and block.shared.epoch[thread] <= found.made_at:
-        raise PtxError(f"thread {thread} uses the mbarrier object at {address:#x} without a barrier behind its initialisation")
+        raise PtxError(
+            f"thread {thread} uses the mbarrier object at {address:#x} without a barrier behind its initialisation"
+        )
     return found
 
 
@@ -366,10 +374,12 @@ def fence_mbarrier(machine: Machine, i: Instruction) -> Step:
     return step
 
 
-@instruction("fence.acq_rel", "fence.sc", "membar")
+@instruction("fence.acq_rel", "fence.sc", "fence.acquire", "fence.release", "membar")
 def fence(machine: Machine, i: Instruction) -> Step:
-    """Blocks run one after the other, and each sees what those before it wrote."""
-    return lambda block, lanes: None
+    """Orders what this thread, and what came before it, did in memory."""
+    scope = {"gl": "gpu"}.get(i.parts[-1], i.parts[-1])
+    semantics = {"acq_rel"} if i.parts[0] == "membar" else {i.parts[1]}
+    return lambda block, lanes: machine.memory.orders(semantics, scope)
 
 
 @instruction("setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32")

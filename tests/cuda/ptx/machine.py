@@ -25,7 +25,9 @@ BUILDERS: dict[str, Callable[[Machine, Instruction], Step]] = {}
 PATIENCE = 64  # turns of the group that is furthest behind, before another has one
 
 
-def instruction(*names: str) -> Callable[[Callable[[Machine, Instruction], Step]], Callable[[Machine, Instruction], Step]]:
+def instruction(
+    *names: str,
+) -> Callable[[Callable[[Machine, Instruction], Step]], Callable[[Machine, Instruction], Step]]:
     """Register what makes a step of instructions: opcodes, or their first parts."""
 
     def declare(build: Callable[[Machine, Instruction], Step]) -> Callable[[Machine, Instruction], Step]:
@@ -56,6 +58,7 @@ class Machine:
         self.function: Function = module.entry
         types = {f"{f.name}/{name}": t for f in module.functions.values() for name, t in f.registers.items()}
         self.registers = Registers(threads, types)
+        self.carry = np.zeros(threads, np.bool_)
         self.constants: dict[tuple[int, str], Array] = {}
         self.specials: dict[str, Array] = {}
         self.grid, self.block_index = (1, 1, 1), (0, 0, 0)
@@ -248,6 +251,7 @@ class Machine:
     def run_block(self, index: tuple[int, int, int]) -> None:
         self.block_index = index
         self.registers.spoil()
+        self.memory.block_begins()
         self._set_specials()
         block = Block(self.threads, self.registers, self.shared_bytes, self.local_bytes)
         block.pc[:] = self.starts[self.module.entry.name]
@@ -267,7 +271,9 @@ class Machine:
         start = self.module.entry.directives.get("maxnreg", [0])[0]
         wanted = sum(block.group_registers.get(g, start) for g in range(self.threads // 128))
         if wanted > start * (self.threads // 128):
-            raise PtxError(f"warpgroups ask for {wanted} registers, the block has {start} for each of {self.threads // 128}")
+            raise PtxError(
+                f"warpgroups ask for {wanted} registers, the block has {start} for each of {self.threads // 128}"
+            )
 
     def _set_specials(self) -> None:
         threads = np.arange(self.threads, dtype=np.uint32)
@@ -305,7 +311,11 @@ class Machine:
 
     def _stuck(self, block: Block) -> str:
         texts = []
-        for status, text in ((CONVERGING, "waits for its warp"), (AT_BARRIER, "waits at a barrier"), (ASLEEP, "waits for a phase")):
+        for status, text in (
+            (CONVERGING, "waits for its warp"),
+            (AT_BARRIER, "waits at a barrier"),
+            (ASLEEP, "waits for a phase"),
+        ):
             numbers = np.flatnonzero(block.status == status)
             for place in np.unique(block.pc[numbers]):
                 who = numbers[block.pc[numbers] == place]

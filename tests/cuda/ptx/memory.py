@@ -12,7 +12,17 @@ import numpy as np
 
 from .parser import PtxError
 
-__all__ = ["BASE", "LOCAL_WINDOW", "PARAM_WINDOW", "SHARED_BASE", "SHARED_WINDOW", "GlobalMemory", "LocalMemory", "SharedMemory", "Space"]
+__all__ = [
+    "BASE",
+    "LOCAL_WINDOW",
+    "PARAM_WINDOW",
+    "SHARED_BASE",
+    "SHARED_WINDOW",
+    "GlobalMemory",
+    "LocalMemory",
+    "SharedMemory",
+    "Space",
+]
 
 Array = Any
 
@@ -62,13 +72,46 @@ class Space:
 
 
 class GlobalMemory(Space):
-    """Arrays with gaps between them."""
+    """Arrays with gaps between them.
+
+    Blocks run one after the other here, but not on a card: what one wrote another may read only if the writer released it behind the
+    write, and the reader acquired before the read, for the whole card.
+    """
 
     name = "global"
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__(sum(-(-s // GAP) * GAP + GAP for s in sizes) + GAP, BASE)
         self.used = 0
+        self.writer, self.released = np.zeros(len(self.data), np.int32), np.zeros(len(self.data), np.bool_)
+        self.block, self.acquired = 0, False  # the block that runs, counted from one, and whether it acquired
+
+    def block_begins(self) -> None:
+        self.block += 1
+        self.acquired = False
+
+    def orders(self, semantics: set[str], scope: str) -> None:
+        """The running block executes an operation with these semantics."""
+        if scope == "cta":
+            return
+        if semantics & {"release", "acq_rel", "sc"}:
+            self.released |= self.writer == self.block
+        if semantics & {"acquire", "acq_rel", "sc"}:
+            self.acquired = True
+
+    def written(self, offsets: Array, width: int) -> None:
+        at = offsets[:, None] + np.arange(width)
+        self.writer[at], self.released[at] = self.block, False
+
+    def seen(self, offsets: Array) -> None:
+        """Loads of the running block."""
+        by = self.writer[offsets]
+        other = (by != 0) & (by != self.block)
+        if other.any() and not (self.acquired and self.released[offsets[other]].all()):
+            at = int(offsets[other][0]) + self.base
+            raise PtxError(
+                f"{at:#x} was written by another block, without a release behind it and an acquire before this load"
+            )
 
     def put(self, data: bytes | Array, align: int = 256) -> int:
         """The address of a copy."""
@@ -94,7 +137,9 @@ class LocalMemory:
     def _columns(self, offsets: Array, width: int) -> Array:
         offsets = offsets.astype(np.int64)
         if (offsets % width).any() or (offsets < 0).any() or (offsets + width > self.data.shape[1]).any():
-            raise PtxError(f"an access of {width} bytes at {int(offsets.ravel()[0]):#x} is outside of local memory, or not aligned")
+            raise PtxError(
+                f"an access of {width} bytes at {int(offsets.ravel()[0]):#x} is outside of local memory, or not aligned"
+            )
         return offsets[:, None] + np.arange(width)
 
     def load(self, threads: Array, offsets: Array, dtype: Any) -> Array:
@@ -125,7 +170,10 @@ class SharedMemory(Space):
         count = len(self.data)
         self.writer, self.reader = (np.full(count, NOBODY, np.int32) for _ in range(2))
         self.written, self.was_read, self.warp_written, self.warp_read = (np.zeros(count, np.int32) for _ in range(4))
-        self.epoch, self.warp_epoch = np.zeros(threads, np.int32), np.zeros(threads, np.int32)  # barriers that each thread passed
+        self.epoch, self.warp_epoch = (
+            np.zeros(threads, np.int32),
+            np.zeros(threads, np.int32),
+        )  # barriers that each thread passed
         self.under_way, self.unfenced, self.filled = (np.zeros(count, np.bool_) for _ in range(3))
         self.being_read = np.zeros(count, np.int16)
         self.barriers: dict[int, Any] = {}  # mbarrier objects by address
@@ -150,7 +198,9 @@ class SharedMemory(Space):
         who = np.repeat(threads, width)
         self._usable(at)
         if self.being_read[at].any():
-            raise PtxError(f"byte {int(at[self.being_read[at] > 0][0]):#x} is written while products in the background read it")
+            raise PtxError(
+                f"byte {int(at[self.being_read[at] > 0][0]):#x} is written while products in the background read it"
+            )
         plain = slice(None) if not atomic else self.writer[at] != ATOMIC
         first, of = at[plain], who[plain]
         self._ordered(first, of, self.writer, self.written, self.warp_written, "writes byte {} that thread {} wrote")
@@ -174,9 +224,13 @@ class SharedMemory(Space):
 
     def _usable(self, at: Array) -> None:
         if self.under_way[at].any():
-            raise PtxError(f"byte {int(at[self.under_way[at]][0]):#x} of shared memory is used while a copy into it is under way")
+            raise PtxError(
+                f"byte {int(at[self.under_way[at]][0]):#x} of shared memory is used while a copy into it is under way"
+            )
         if self.holds_barrier[at].any():
-            raise PtxError(f"byte {int(at[self.holds_barrier[at]][0]):#x} of shared memory is part of an mbarrier object")
+            raise PtxError(
+                f"byte {int(at[self.holds_barrier[at]][0]):#x} of shared memory is part of an mbarrier object"
+            )
 
     def _defined(self, at: Array) -> None:
         if not self.filled[at].all():
@@ -187,9 +241,13 @@ class SharedMemory(Space):
     def copy_begins(self, at: Array) -> None:
         """A bulk copy into bytes begins."""
         if self.under_way[at].any() or self.holds_barrier[at].any():
-            raise PtxError(f"a copy into byte {int(at.ravel()[0]):#x} begins while another is under way, or a barrier lies there")
+            raise PtxError(
+                f"a copy into byte {int(at.ravel()[0]):#x} begins while another is under way, or a barrier lies there"
+            )
         if self.being_read[at].any():
-            raise PtxError(f"a copy into byte {int(at[self.being_read[at] > 0][0]):#x} begins while products in the background read it")
+            raise PtxError(
+                f"a copy into byte {int(at[self.being_read[at] > 0][0]):#x} begins while products in the background read it"
+            )
         if self.unfenced[at].any():
             raise PtxError(
                 f"a bulk copy into byte {int(at[self.unfenced[at]][0]):#x} follows an ordinary write without fence.proxy.async"
@@ -203,7 +261,9 @@ class SharedMemory(Space):
     def read_by_products(self, at: Array) -> None:
         """Products in the background begin to read bytes."""
         if self.under_way[at].any():
-            raise PtxError(f"products read byte {int(at[self.under_way[at]][0]):#x} before the copy into it was waited for")
+            raise PtxError(
+                f"products read byte {int(at[self.under_way[at]][0]):#x} before the copy into it was waited for"
+            )
         if not self.valid[at].all():
             raise PtxError(f"products read byte {int(at[~self.valid[at]][0]):#x}, which is outside of shared memory")
         self._defined(at)

@@ -222,19 +222,66 @@ def _atomic(p: NvptxPrinter, i: Instruction) -> None:
     type = "bfloat" if dtype.name == "bfloat16" else mem_type(dtype)
     address, values = p.of(i.operands[0], count), p.of(value, count)
     mask = p.of(i.operands[2], count) if len(i.operands) > 2 else [None] * count
-    how = combine_name(i.attributes["combine"], dtype)
-    tail = _SCOPE[i.attributes["scope"]] + _ORDER[i.attributes["order"]]
     made = []
     for a, v, m in zip(address, values, mask, strict=True):
         pointer = _pointer(p, a)
         given = p.em.emit(f"bitcast i16 {v} to bfloat", type) if type == "bfloat" else v
 
         def effect(pointer: Val = pointer, given: Val = given) -> Val:
-            return p.effect(f"atomicrmw {how} ptr addrspace(1) {pointer}, {type} {given} {tail}", type)
+            return _combined(p, i, type, pointer, given)
 
         old = _conditional(p, m, type, effect)
         made.append(p.em.emit(f"bitcast bfloat {old} to i16", "i16") if type == "bfloat" else old)
     p.results(i, made)
+
+
+# of `atom`, by LLVM's name of the type: what it adds, the integers and the bits that it combines
+_SUMS = {"i32": "u32", "i64": "u64", "float": "f32", "double": "f64", "half": "noftz.f16"}
+_LETTER = {"i32": "r", "i64": "l", "float": "f", "double": "d", "half": "h"}
+
+
+def _instruction(combine: str, dtype: DType, type: str) -> str | None:
+    """The operation of PTX's `atom` that combines so; None where there is none, and LLVM makes a loop."""
+    if combine == "add":
+        return f"add.{_SUMS[type]}" if type in _SUMS else None
+    if type not in ("i32", "i64"):
+        return f"exch.b{BITS[type]}" if combine == "xchg" and type in ("float", "double") else None
+    if combine in ("max", "min"):
+        return f"{combine}.{'s' if dtype.is_signed else 'u'}{type[1:]}"
+    return f"{'exch' if combine == 'xchg' else combine}.b{type[1:]}"
+
+
+def _combined(p: NvptxPrinter, i: Instruction, type: str, pointer: Val, given: Val) -> Val:
+    """What was in memory.  As assembly where the hardware has the operation: of `atomicrmw` LLVM 22 prints neither order nor scope,
+    and an `atom` without them is relaxed.  The loops that it makes of others keep them.
+    """
+    combine, order, scope = (i.attributes[name] for name in ("combine", "order", "scope"))
+    dtype = i.operands[1].dtype
+    operation = _instruction(combine, dtype, type)
+    if operation is not None:
+        letter = _LETTER[type]
+        if operation.startswith("exch") and letter in "fd":
+            bits = f"i{BITS[type]}"
+            given, letter = p.em.bitcast(given, bits), _LETTER[bits]
+        text = f"atom.{order}.{scope}.global.{operation} $0, [$1], $2;"
+        old = p.effect(
+            f'call {given.type} asm sideeffect "{text}", "={letter},l,{letter},~{{memory}}"'
+            f"(ptr addrspace(1) {pointer}, {given.type} {given})",
+            given.type,
+        )
+        return p.em.bitcast(old, type)
+    how, within = combine_name(combine, dtype), _SCOPE[scope]
+    # not loops, but instructions: sums of bfloat16 from sm_90 on, bits of narrow integers as those of a word
+    fenced = order != "relaxed" and (type == "bfloat" or combine in ("and", "or", "xor"))
+    if fenced:
+        p.line(f"fence {within}acq_rel")
+    old = p.effect(
+        f"atomicrmw {how} ptr addrspace(1) {pointer}, {type} {given} {within}{'monotonic' if fenced else _ORDER[order]}",
+        type,
+    )
+    if fenced:
+        p.line(f"fence {within}acq_rel")
+    return old
 
 
 def _atomic_cas(p: NvptxPrinter, i: Instruction) -> None:
