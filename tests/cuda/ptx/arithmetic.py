@@ -173,7 +173,9 @@ def insert_field(a: Array, b: Array, position: Array, length: Array) -> Array:
     """bfi: b with bits of a from a position on."""
     bits = 8 * a.dtype.itemsize
     position, length = (x.astype(np.uint64) & np.uint64(0xFF) for x in (position, length))
-    ones = np.where(length >= 64, np.uint64(0xFFFFFFFFFFFFFFFF), (np.uint64(1) << np.minimum(length, 63)) - np.uint64(1))
+    ones = np.where(
+        length >= 64, np.uint64(0xFFFFFFFFFFFFFFFF), (np.uint64(1) << np.minimum(length, 63)) - np.uint64(1)
+    )
     mask = np.where(position < bits, ones << np.minimum(position, 63), np.uint64(0)).astype(a.dtype)
     moved = np.where(position < bits, a.astype(np.uint64) << np.minimum(position, 63), np.uint64(0)).astype(a.dtype)
     return (b & ~mask) | (moved & mask)

@@ -56,7 +56,9 @@ class TensorMap:
     def tile(self, memory: Any, at: Sequence[int]) -> Array:
         """A box, its rows one after the other."""
         counts = [-(-n // step) for n, step in zip(self.box, self.steps, strict=True)]
-        places = np.meshgrid(*(c + np.arange(n) * s for c, n, s in zip(at, counts, self.steps, strict=True)), indexing="ij")
+        places = np.meshgrid(
+            *(c + np.arange(n) * s for c, n, s in zip(at, counts, self.steps, strict=True)), indexing="ij"
+        )
         order = tuple(range(len(places)))[::-1]
         return self.gathered(memory, [p.transpose(order) for p in places]).reshape(-1)
 
@@ -66,10 +68,14 @@ class TensorMap:
         """
         channel, *bases, image = at
         number, run, counts = 0, 1, []
-        for base, low, high, size, step in zip(bases, self.lower, self.upper, self.sizes[1:-1], self.steps[1:-1], strict=True):
+        for base, low, high, size, step in zip(
+            bases, self.lower, self.upper, self.sizes[1:-1], self.steps[1:-1], strict=True
+        ):
             last = size - 1 + high
             if not low <= base <= last or (base - low) % step:
-                raise PtxError(f"the first pixel at {base} is outside of the bounding box from {low} to {last} in steps of {step}")
+                raise PtxError(
+                    f"the first pixel at {base} is outside of the bounding box from {low} to {last} in steps of {step}"
+                )
             counts.append((last - low) // step + 1)
             number += (base - low) // step * run
             run *= counts[-1]
@@ -92,7 +98,14 @@ class MapDriver:
         self.maps: list[TensorMap] = []
 
     def cuTensorMapEncodeTiled(
-        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], steps: Sequence[int], *how: int
+        self,
+        kind: int,
+        address: int,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        steps: Sequence[int],
+        *how: int,
     ) -> bytes:
         made = self._common(kind, address, sizes, strides, steps, how, box=tuple(box))
         if len(box) != len(sizes) or any(not 0 < n <= 256 for n in box):
@@ -118,7 +131,14 @@ class MapDriver:
         return self._token(made)
 
     def _common(
-        self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], steps: Sequence[int], how: Sequence[int], **more: Any
+        self,
+        kind: int,
+        address: int,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        steps: Sequence[int],
+        how: Sequence[int],
+        **more: Any,
     ) -> TensorMap:
         size, (interleave, swizzle, _promotion, fill) = _TYPE_BYTES[kind], how
         if interleave or fill:
@@ -134,7 +154,9 @@ class MapDriver:
     def _inner(self, made: TensorMap, count: int) -> None:
         inner = count * made.itemsize
         if inner % 16 or (made.swizzle and inner > 16 << made.swizzle):
-            raise PtxError(f"a box of {inner} bytes along the first dim does not fit its swizzle of {16 << made.swizzle} bytes")
+            raise PtxError(
+                f"a box of {inner} bytes along the first dim does not fit its swizzle of {16 << made.swizzle} bytes"
+            )
 
     def _token(self, made: TensorMap) -> bytes:
         self.maps.append(made)
@@ -159,7 +181,10 @@ def bulk_tensor(machine: Machine, i: Instruction) -> Step:
     """[shared], [map, {coordinates}], [mbarrier] and, for windows, {offsets}."""
     rank, to, given, mode, completion = i.parts[4:9] if i.parts[3] == "tensor" else (None,) * 5
     dims = int(str(rank)[:-1])
-    if (to, given, completion) != ("shared::cluster", "global", "mbarrier::complete_tx::bytes") or mode not in ("tile", "im2col"):
+    if (to, given, completion) != ("shared::cluster", "global", "mbarrier::complete_tx::bytes") or mode not in (
+        "tile",
+        "im2col",
+    ):
         raise PtxError("the form is unknown")
     if i.parts[9:]:
         raise PtxError(f"the modifiers {i.parts[9:]} are unknown")
@@ -186,7 +211,9 @@ def bulk_tensor(machine: Machine, i: Instruction) -> Step:
     ) -> None:
         at, tensor, counter = what
         if bool(tensor.box) != (mode == "tile") or len(tensor.sizes) != dims:
-            raise PtxError(f"a tensor map of {len(tensor.sizes)} dims {'' if tensor.box else 'of windows '}for a copy {mode} of {dims}")
+            raise PtxError(
+                f"a tensor map of {len(tensor.sizes)} dims {'' if tensor.box else 'of windows '}for a copy {mode} of {dims}"
+            )
         if added and any(not 0 <= o < 1 << {3: 16, 4: 8, 5: 5}[dims] for o in added):
             raise PtxError(f"the offsets {added} are out of range")
         if at % 128:

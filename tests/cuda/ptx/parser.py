@@ -10,7 +10,18 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Address", "Function", "Immediate", "Instruction", "Module", "Name", "Operand", "PtxError", "Vector", "parse"]
+__all__ = [
+    "Address",
+    "Function",
+    "Immediate",
+    "Instruction",
+    "Module",
+    "Name",
+    "Operand",
+    "PtxError",
+    "Vector",
+    "parse",
+]
 
 
 class PtxError(RuntimeError):

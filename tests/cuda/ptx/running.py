@@ -21,7 +21,7 @@ from .machine import Machine
 from .memory import GlobalMemory
 from .parser import Instruction, Module, parse
 
-__all__ = ["Ran", "run_kernel", "run_plain", "run_text"]
+__all__ = ["Ran", "launch", "run_kernel", "run_plain", "run_step", "run_text"]
 
 
 @dataclass
@@ -50,21 +50,51 @@ def run_kernel(
 
 def run_text(ptx: str, made: ThreadKernel, grid: Sequence[int], arguments: Sequence[Any], landing: str = "late") -> Ran:
     """The same for a text, and the thread form that tells its parameters."""
+    memory = GlobalMemory([max(a.nbytes, 1) for a in arguments if isinstance(a, np.ndarray)] + _constants(_parsed(ptx)))
+    places = [(a, memory.put(a)) if isinstance(a, np.ndarray) else (a, a) for a in arguments]
+    ran = launch(ptx, made, grid, [word for _, word in places], memory, landing)
+    for argument, address in places:
+        if isinstance(argument, np.ndarray):
+            memory.get(address, argument)
+    return ran
+
+
+def launch(
+    ptx: str,
+    made: ThreadKernel,
+    grid: Sequence[int],
+    arguments: Sequence[Any],
+    memory: GlobalMemory,
+    landing: str = "late",
+) -> Ran:
+    """Arguments are addresses in `memory` and numbers."""
     module = _parsed(ptx)
     machine = Machine(module, made.threads, made.shared, landing)
-    machine.memory = memory = GlobalMemory([max(a.nbytes, 1) for a in arguments if isinstance(a, np.ndarray)] + _constants(module))
-    words, places = [], []
-    for argument, param in zip(arguments, made.params, strict=True):
-        if isinstance(argument, np.ndarray):
-            places.append((argument, memory.put(argument)))
-            words.append(places[-1][1])
-        else:
-            words.append(_word(argument, param.dtype))
+    machine.memory = memory
+    words = [_word(a, p.dtype) for a, p in zip(arguments, made.params, strict=True)]
     with np.errstate(all="ignore"):
         machine.launch(memory, grid, _parameters(machine, made, words))
-    for argument, address in places:
-        memory.get(address, argument)
     return Ran(ptx, opcodes(module), machine.count, machine.moved)
+
+
+def run_step(step: Any, given: Sequence[Any], buffers: Sequence[Any], architecture: str) -> Ran:
+    """A launch of a program over buffers (address, bytes), whose addresses its arguments hold."""
+    made = lower(step.kernel, architecture)
+    ptx = ptx_of(nvptx_text(made), architecture)
+    memory = GlobalMemory([max(b.data.size, 1) for b in buffers] + _constants(_parsed(ptx)))
+    places = [memory.put(b.data) for b in buffers]
+
+    def moved(address: int) -> int:
+        for buffer, place in zip(buffers, places, strict=True):
+            if buffer.address <= address < buffer.address + max(buffer.data.size, 1):
+                return place + address - buffer.address
+        return address  # of nothing: no thread may touch it
+
+    arguments = [moved(a) if k in made.pointers else a for k, a in enumerate(given)]
+    ran = launch(ptx, made, step.grid, arguments, memory)
+    for buffer, place in zip(buffers, places, strict=True):
+        memory.get(place, buffer.data)
+    return ran
 
 
 def _constants(module: Module) -> list[int]:

@@ -112,7 +112,9 @@ def cvta(machine: Machine, i: Instruction) -> Step:
 
 @instruction("add", "sub", "mul")
 def products_and_sums(machine: Machine, i: Instruction) -> Step:
-    how = modifiers(i, "hi", "wide")
+    how = modifiers(i, "hi", "wide", "cc")
+    if "cc" in i.parts:
+        return carried(machine, i)
     function = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[i.parts[0]]
     if i.type in ("f16x2", "bf16x2", "bf16"):
         return narrow(machine, i, function)
@@ -122,6 +124,27 @@ def products_and_sums(machine: Machine, i: Instruction) -> Step:
         to = i.type[0] + {"16": "32", "32": "64"}[i.type[1:]]
         return applied(machine, i, a.wide_product, to, i.type)
     return applied(machine, i, function, i.type, i.type)
+
+
+@instruction("addc", "subc")
+def carried(machine: Machine, i: Instruction) -> Step:
+    """Sums and differences of long numbers, word by word: `c` takes the carry (or borrow) of the one before, `.cc` leaves one."""
+    modifiers(i, "cc")
+    takes, leaves, less = i.parts[0].endswith("c"), "cc" in i.parts, i.parts[0].startswith("sub")
+    type = "u" + i.type[1:]
+    into, x, y = (machine.source(o, type) for o in i.operands)
+    carry = machine.carry
+
+    def step(block: Block, lanes: Lanes) -> None:
+        left, right = x[lanes], y[lanes]
+        more = carry[lanes].astype(left.dtype) if takes else left.dtype.type(0)
+        part = left - right if less else left + right
+        made = part - more if less else part + more
+        if leaves:
+            carry[lanes] = (left < right) | (part < more) if less else (part < left) | (made < part)
+        into[lanes] = made
+
+    return step
 
 
 def narrow(machine: Machine, i: Instruction, function: Callable[..., Array]) -> Step:
