@@ -226,3 +226,17 @@ def page_files() -> None:
         assert torch.load(f"{folder}/a.pt", map_location="cuda:0")["w"].device == torch.device("cuda:0")
         assert torch.load(f"{folder}/a.pt", map_location="cpu")["w"].tolist() == [0.0, 1.0, 2.0]
     assert np.asarray(state["w"].cpu()).tolist() == [0.0, 1.0, 2.0]
+
+
+def page_memory_that_calls_without_python_used_goes_back() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    kept = [torch.ones(100 + i, device="cuda") for i in range(40)]
+    for _ in range(3):
+        made = [x + 1 for x in kept]
+    del kept, made
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == before
+    with pytest.raises(torch.OutOfMemoryError, match=r"is held by \d tensors"):
+        torch.empty(1 << 40, dtype=torch.uint8, device="cuda")

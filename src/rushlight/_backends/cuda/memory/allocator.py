@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Allocator"]
 
+_FREED = (False, 0, None)
 _NOTED = 1 << 20  # bytes from which on a chunk remembers who asked for it
 
 
@@ -263,7 +264,7 @@ class Allocator:
     def _join_ready(self) -> None:
         """Make chunks that were kept as they are free."""
         for chunk in self.unit.ready():
-            chunk.unit = None
+            chunk.unit, chunk.state = None, _FREED  # it was lent when native code took it
             self._free(chunk)
 
     def _wait_for_uses(self, chunk: Chunk) -> None:
@@ -331,7 +332,7 @@ class Allocator:
                 return found
             self._join_ready()
             return self._find(pool, size, stream)
-        kept.unit = None
+        kept.unit, kept.state = None, _FREED
         if found is None:
             return kept
         if (kept.nbytes, kept.address) < (found.nbytes, found.address):
