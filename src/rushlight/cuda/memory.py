@@ -208,11 +208,12 @@ def caching_allocator_enable(value: bool = True) -> None:
 @contextmanager
 def caching_allocator_disabled() -> Iterator[None]:
     """A context in which freed memory goes back to the driver at once."""
+    before = not _unused() and gpus().memory.allocators[0].caches
     caching_allocator_enable(False)
     try:
         yield
     finally:
-        caching_allocator_enable(True)
+        caching_allocator_enable(before)
 
 
 class _CUDAAllocator:
@@ -352,21 +353,20 @@ def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
 def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """Contents of the allocators of all GPUs: a dict for each segment, with its blocks."""
     return [
-        _segment(allocator, segment)
+        _segment(allocator, segment, chunks)
         for allocator in gpus().memory.allocators
-        for segment in allocator.snapshot()
+        for segment, chunks in allocator.snapshot()
         if mempool_id is None or segment.pool.owner.identity == tuple(mempool_id)
     ]
 
 
-def _segment(allocator: Any, segment: Any) -> dict[str, Any]:
-    chunks = segment.chunks()
+def _segment(allocator: Any, segment: Any, chunks: list[Any]) -> dict[str, Any]:
     lent = [c for c in chunks if c.lent]
     active = [c for c in chunks if c.lent or c.waits]
     return {
-        "device": allocator.index, "address": segment.address, "total_size": segment.nbytes, "allocated_size": sum(c.nbytes for c in lent),
+        "device": allocator.index, "address": chunks[0].address, "total_size": sum(c.nbytes for c in chunks), "allocated_size": sum(c.nbytes for c in lent),
         "active_size": sum(c.nbytes for c in active), "requested_size": sum(c.requested for c in lent), "stream": segment.stream,
-        "segment_type": "small" if segment.pool.small else "large", "segment_pool_id": segment.pool.owner.identity, "is_expandable": False,
+        "segment_type": "small" if segment.pool.small else "large", "segment_pool_id": segment.pool.owner.identity, "is_expandable": segment.is_expandable,
         "frames": allocator.history.frames(allocator.history.stack_of_segment(segment.address)), "blocks": [_block(allocator, c) for c in chunks],
     }  # fmt: skip
 

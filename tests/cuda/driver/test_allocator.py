@@ -62,7 +62,7 @@ def test_chunks_are_cut_and_joined() -> None:
     for k in (1, 3, 0, 2):
         heap.allocator.free(chunks[k])
     assert heap.stat("allocated_bytes") == 0 and heap.stat("inactive_split_bytes") == 0
-    assert [c.nbytes for s in heap.allocator.snapshot() for c in s.chunks()] == [2 * MB]
+    assert [c.nbytes for _, chunks in heap.allocator.snapshot() for c in chunks] == [2 * MB]
     assert heap.take(2000).address == chunks[0].address  # at once, whatever the stream does
 
 
@@ -174,7 +174,7 @@ def test_chunks_never_overlap_and_the_books_agree(seed: int) -> None:
             lent.append((chunk, nbytes))
     spans = sorted((c.address, c.address + n) for c, n in lent)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-    segments = heap.allocator.snapshot()
+    segments = [segment for segment, _ in heap.allocator.snapshot()]
     for segment in segments:
         chunks = segment.chunks()
         assert sum(c.nbytes for c in chunks) == segment.nbytes
@@ -246,8 +246,8 @@ def test_settings_that_are_refused(text: str, message: str) -> None:
 
 
 def test_settings_without_effect_say_so() -> None:
-    with pytest.warns(UserWarning, match="expandable_segments:True has no effect"):
-        parse("expandable_segments:True,garbage_collection_threshold:0.8")
+    with pytest.warns(UserWarning, match="pinned_num_register_threads:4 has no effect"):
+        parse("pinned_num_register_threads:4,garbage_collection_threshold:0.8")
 
 
 def test_garbage_is_collected_above_a_share_of_the_limit() -> None:
@@ -277,3 +277,31 @@ def test_pinned_memory_is_kept_until_streams_have_read_it() -> None:
     del other
     memory.empty_cache()
     assert memory.statistics.current("reserved_bytes") == 0  # nobody showed the last one
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_segments_that_grow_serve_whatever_is_asked(seed: int) -> None:
+    """Random requests, frees and releases: chunks never overlap, each lies in memory, and numbers add up."""
+    heap, draw, lent = Heap(text="expandable_segments:True", seed=seed), random.Random(seed), []
+    for _ in range(150):
+        turn = draw.random()
+        if turn < 0.45 or not lent:
+            nbytes = draw.choice((100, 3000, 2 * MB, 7 * MB, 21 * MB, 45 * MB))
+            if sum(n for _, n in lent) + nbytes < 120 * MB:
+                lent.append((heap.take(nbytes, draw.choice((heap.main, heap.side))), nbytes))
+        elif turn < 0.9:
+            chunk, _ = lent.pop(draw.randrange(len(lent)))
+            heap.allocator.free(chunk)
+        else:
+            heap.allocator.empty_cache()
+        spans = sorted((c.address, c.address + n) for c, n in lent)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    for chunk, nbytes in lent:
+        heap.driver.cuMemsetD8Async(chunk.address, 1, nbytes, 0)  # CudaError for what is not mapped
+    held = sum(c.nbytes for _, chunks in heap.allocator.snapshot() for c in chunks)
+    free, total = heap.driver.cuMemGetInfo()
+    assert held == heap.stat("reserved_bytes") == total - free
+    for chunk, _ in lent:
+        heap.allocator.free(chunk)
+    heap.allocator.empty_cache()
+    assert heap.stat("reserved_bytes") == heap.stat("segment") == 0 and heap.driver.cuMemGetInfo() == (total, total)

@@ -151,6 +151,38 @@ class Driver:
         """Give memory back behind the work of a stream."""
         self._lacks("cuMemFreeAsync")
 
+    def cuMemGetAllocationGranularity(self, device: int) -> int:
+        """Bytes of which sizes and addresses of mapped memory are multiples."""
+        self._lacks("cuMemGetAllocationGranularity")
+
+    def cuMemAddressReserve(self, nbytes: int, alignment: int = 0) -> int:
+        """Addresses without memory."""
+        self._lacks("cuMemAddressReserve")
+
+    def cuMemAddressFree(self, address: int, nbytes: int) -> None:
+        """Give addresses back, of which none is mapped."""
+        self._lacks("cuMemAddressFree")
+
+    def cuMemCreate(self, nbytes: int, device: int) -> int:
+        """Memory of a device without an address; its handle."""
+        self._lacks("cuMemCreate")
+
+    def cuMemRelease(self, handle: int) -> None:
+        """Give it back, as soon as it is mapped nowhere."""
+        self._lacks("cuMemRelease")
+
+    def cuMemMap(self, address: int, nbytes: int, handle: int) -> None:
+        """Let reserved addresses show memory; nobody may use it before `cuMemSetAccess`."""
+        self._lacks("cuMemMap")
+
+    def cuMemSetAccess(self, address: int, nbytes: int, devices: Sequence[int]) -> None:
+        """Let kernels of devices read and write mapped memory."""
+        self._lacks("cuMemSetAccess")
+
+    def cuMemUnmap(self, address: int, nbytes: int) -> None:
+        """Take mappings back; no work may use them."""
+        self._lacks("cuMemUnmap")
+
     def cuMemHostAlloc(self, nbytes: int, flags: int = 0) -> int:
         """Pinned memory of the host, which devices reach at the same address."""
         self._lacks("cuMemHostAlloc")

@@ -33,6 +33,9 @@ _FUNCTIONS = {
     "cuCtxGetStreamPriorityRange": ("cuCtxGetStreamPriorityRange", "pp"), "cuCtxEnablePeerAccess": ("cuCtxEnablePeerAccess", "pu"),
     "cuMemGetInfo": ("cuMemGetInfo_v2", "pp"), "cuMemAlloc": ("cuMemAlloc_v2", "pz"), "cuMemFree": ("cuMemFree_v2", "q"),
     "cuMemAllocAsync": ("cuMemAllocAsync", "pzp"), "cuMemFreeAsync": ("cuMemFreeAsync", "qp"), "cuMemHostAlloc": ("cuMemHostAlloc", "pzu"),
+    "cuMemGetAllocationGranularity": ("cuMemGetAllocationGranularity", "ppi"), "cuMemAddressReserve": ("cuMemAddressReserve", "pzzqq"),
+    "cuMemAddressFree": ("cuMemAddressFree", "qz"), "cuMemCreate": ("cuMemCreate", "pzpq"), "cuMemRelease": ("cuMemRelease", "q"),
+    "cuMemMap": ("cuMemMap", "qzzqq"), "cuMemSetAccess": ("cuMemSetAccess", "qzpz"), "cuMemUnmap": ("cuMemUnmap", "qz"),
     "cuMemFreeHost": ("cuMemFreeHost", "p"), "cuMemHostRegister": ("cuMemHostRegister_v2", "pzu"),
     "cuMemHostUnregister": ("cuMemHostUnregister", "p"), "cuMemcpyHtoDAsync": ("cuMemcpyHtoDAsync_v2", "qpzp"),
     "cuMemcpyDtoHAsync": ("cuMemcpyDtoHAsync_v2", "pqzp"), "cuMemcpyDtoDAsync": ("cuMemcpyDtoDAsync_v2", "qqzp"),
@@ -68,6 +71,30 @@ class _Handle(ctypes.Structure):
     """A CUipcMemHandle or CUipcEventHandle, which C passes by value."""
 
     _fields_ = (("data", ctypes.c_char * 64),)
+
+
+class _Place(ctypes.Structure):
+    """A CUmemLocation: a device has kind 1."""
+
+    _fields_ = (("kind", _int), ("number", _int))
+
+
+class _Properties(ctypes.Structure):
+    """A CUmemAllocationProp: kind 1 is the only one that there is."""
+
+    _fields_ = (
+        ("kind", _int),
+        ("handles", _int),
+        ("place", _Place),
+        ("metadata", _pointer),
+        ("flags", ctypes.c_ubyte * 8),
+    )
+
+
+class _Access(ctypes.Structure):
+    """A CUmemAccessDesc: 3 is reading and writing."""
+
+    _fields_ = (("place", _Place), ("flags", _int))
 
 
 class _Attribute(ctypes.Structure):
@@ -258,6 +285,36 @@ class LibraryDriver(Driver):
 
     def cuMemFreeAsync(self, address: int, stream: int) -> None:
         self._call("cuMemFreeAsync", address, stream)
+
+    def _properties(self, device: int) -> Any:
+        return _Properties(1, 0, _Place(1, self._device(device)))
+
+    def cuMemGetAllocationGranularity(self, device: int) -> int:
+        return int(
+            self._made("cuMemGetAllocationGranularity", _size, ctypes.byref(self._properties(device)), 0)  # the least
+        )
+
+    def cuMemAddressReserve(self, nbytes: int, alignment: int = 0) -> int:
+        return int(self._made("cuMemAddressReserve", ctypes.c_uint64, nbytes, alignment, 0, 0))
+
+    def cuMemAddressFree(self, address: int, nbytes: int) -> None:
+        self._call("cuMemAddressFree", address, nbytes)
+
+    def cuMemCreate(self, nbytes: int, device: int) -> int:
+        return int(self._made("cuMemCreate", ctypes.c_uint64, nbytes, ctypes.byref(self._properties(device)), 0))
+
+    def cuMemRelease(self, handle: int) -> None:
+        self._call("cuMemRelease", handle)
+
+    def cuMemMap(self, address: int, nbytes: int, handle: int) -> None:
+        self._call("cuMemMap", address, nbytes, 0, handle, 0)
+
+    def cuMemSetAccess(self, address: int, nbytes: int, devices: Sequence[int]) -> None:
+        rows = (_Access * len(devices))(*[_Access(_Place(1, self._device(d)), 3) for d in devices])
+        self._call("cuMemSetAccess", address, nbytes, ctypes.byref(rows), len(devices))
+
+    def cuMemUnmap(self, address: int, nbytes: int) -> None:
+        self._call("cuMemUnmap", address, nbytes)
 
     def cuMemHostAlloc(self, nbytes: int, flags: int = 0) -> int:
         return int(self._made("cuMemHostAlloc", _pointer, nbytes, flags))

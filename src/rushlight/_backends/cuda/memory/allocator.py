@@ -10,6 +10,7 @@ where somebody is at work.
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_right, insort
 from collections import deque
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.cuda.memory.chunks import SMALL, Chunk, ChunkPool, Pools, Segment, segment_size
+from rushlight._backends.cuda.memory.expandable import Expandable, ExpandableSegment
 from rushlight._backends.cuda.memory.history import History, Recording
 from rushlight._backends.cuda.memory.settings import UNIT, Settings
 from rushlight._backends.cuda.memory.shortage import shortage
@@ -51,6 +53,7 @@ class Allocator:
         self._capturing = 0
         self._routes: list[tuple[Pools, Callable[[CudaStream], Any]]] = []
         self._held_up, self.history = True, History()
+        self._expandable = Expandable(self)
         self._settings = settings
         if settings.max_split_size < 1 << 62:
             self.statistics.max_split_size = settings.max_split_size
@@ -59,7 +62,7 @@ class Allocator:
         self.segments: dict[int, Segment] = {}
         self._starts: list[int] = []  # of segments, in order
         self._lent: dict[int, Chunk] = {}  # what native code did not lend
-        self.caches = True  # whether freed segments are kept
+        self.caches = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") != "1"  # whether freed segments are kept
         self._waiting: deque[tuple[CudaEvent, Chunk]] = deque()
         self._late: list[Chunk] = []  # freed in a capture while other streams used them
         self._freed: deque[Chunk] = deque()
@@ -145,7 +148,7 @@ class Allocator:
             self.statistics.num_ooms += 1
             raise shortage(self, nbytes, self._all_lent())
         pool = self.pools.of(nbytes)
-        chunk = self._add_segment(address, nbytes, pool, stream.id).first
+        chunk = self.add_segment(Segment(address, nbytes, pool, stream.id), nbytes).first
         chunk.size = nbytes
         self._lend(chunk, pool, nbytes, place)
         return chunk
@@ -298,7 +301,14 @@ class Allocator:
             self._free(chunk)
 
     def _free(self, chunk: Chunk) -> None:
-        """Make a chunk free, joined with its free neighbours."""
+        """Make a chunk free, and release it where nothing is kept."""
+        chunk = self.put_back(chunk)
+        whole = not chunk.is_split or isinstance(chunk.segment, ExpandableSegment)
+        if not self.caches and whole and not self._capturing:
+            self._release_free([chunk.segment.pool.owner])
+
+    def put_back(self, chunk: Chunk) -> Chunk:
+        """Put a chunk into its pool, joined with its free neighbours; the chunk that it is part of now."""
         pool = chunk.segment.pool
         if chunk.after is not None and _is_free(chunk.after):
             self._count_split(chunk.after, pool, -1)
@@ -311,8 +321,12 @@ class Allocator:
             chunk.swallow()
         pool.add(chunk)
         self._count_split(chunk, pool, 1)
-        if not self.caches and not chunk.is_split and not self._capturing:
-            self._release_free([pool.owner])
+        return chunk
+
+    def take_out(self, chunk: Chunk) -> None:
+        """Take a free chunk out of its pool."""
+        self._count_split(chunk, chunk.segment.pool, -1)
+        chunk.segment.pool.remove(chunk)
 
     def _count_split(self, chunk: Chunk, pool: ChunkPool, sign: int) -> None:
         if chunk.is_split:
@@ -401,10 +415,13 @@ class Allocator:
         return [chunk for start in self._starts for chunk in self.segments[start].chunks() if chunk.lent]
 
     def _new_segment(self, pool: ChunkPool, size: int, stream: int) -> Chunk | None:
+        source = pool.owner.source
+        if self._settings.expandable_segments and source is None:
+            found: Chunk | None = self._unseen(partial(self._expandable.room, pool, size, stream, _is_free))
+            return found
         nbytes = segment_size(size)
         if self.limit is not None and self.statistics.current("reserved_bytes") + nbytes > self.limit:
             return None
-        source = pool.owner.source
         ask = partial(self.driver.cuMemAlloc, nbytes) if source is None else partial(source.allocate, nbytes, self.index, stream)  # fmt: skip
         try:
             address = self._unseen(ask)
@@ -412,20 +429,47 @@ class Allocator:
             if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
                 raise
             return None
-        return self._add_segment(address, nbytes, pool, stream).first if address else None
+        return self.add_segment(Segment(address, nbytes, pool, stream), nbytes).first if address else None
 
-    def _add_segment(self, address: int, nbytes: int, pool: ChunkPool, stream: int) -> Segment:
-        segment = self.segments[address] = Segment(address, nbytes, pool, stream)
-        insort(self._starts, address)
-        pool.owner.segments += 1
-        self.statistics.num_device_alloc += 1
-        self.statistics.add("segment", pool.small, 1)
-        self.statistics.add("reserved_bytes", pool.small, nbytes)
-        if nbytes >= self.settings.max_split_size:
-            self.statistics.add_oversize("oversize_segments", 1)
-        if self.history.on:
-            self.history.segment("segment_alloc", address, nbytes, segment)
+    def add_segment(self, segment: Segment, nbytes: int) -> Segment:
+        """A segment more, which has so many bytes of memory."""
+        self.segments[segment.address] = segment
+        insort(self._starts, segment.address)
+        segment.pool.owner.segments += 1
+        self.statistics.add("segment", segment.pool.small, 1)
+        if nbytes:
+            self._count_memory(segment, nbytes, 1)
+            if self.history.on:
+                self.history.segment("segment_alloc", segment.address, nbytes, segment)
         return segment
+
+    def drop_segment(self, segment: Segment, nbytes: int) -> None:
+        """A segment less, which had so many bytes of memory."""
+        del self.segments[segment.address]
+        self._starts.remove(segment.address)
+        segment.pool.owner.segments -= 1
+        self.statistics.add("segment", segment.pool.small, -1)
+        if nbytes:
+            self._count_memory(segment, nbytes, -1)
+            if self.history.on:
+                self.history.segment("segment_free", segment.address, nbytes, segment)
+
+    def count_mapped(self, segment: Segment, address: int, nbytes: int, sign: int) -> None:
+        """Memory was mapped in a segment, or is not any longer."""
+        self._count_memory(segment, nbytes, sign)
+        if self.history.on:
+            self.history.segment("segment_map" if sign > 0 else "segment_unmap", address, nbytes, segment)
+        if sign < 0 and self.driver.marks is not None:
+            self.driver.marks.forget(address, nbytes)
+
+    def _count_memory(self, segment: Segment, nbytes: int, sign: int) -> None:
+        if sign > 0:
+            self.statistics.num_device_alloc += 1
+        else:
+            self.statistics.num_device_free += 1
+        self.statistics.add("reserved_bytes", segment.pool.small, sign * nbytes)
+        if nbytes >= self.settings.max_split_size:
+            self.statistics.add_oversize("oversize_segments", sign)
 
     def _unseen(self, ask: Callable[[], Any]) -> Any:
         """Ask the driver for something that captures do not see."""
@@ -472,7 +516,8 @@ class Allocator:
             self._wait_for_uses(chunk)
 
     def _release_free(self, among: list[Pools]) -> None:
-        whole = [c for pools in among for pool in (pools.small, pools.large) for c in pool.chunks() if not c.is_split]
+        free = [c for pools in among for pool in (pools.small, pools.large) for c in pool.chunks()]
+        whole = [c for c in free if not c.is_split or isinstance(c.segment, ExpandableSegment)]
         if not whole:
             return
         self.devices.enter(self.index)
@@ -482,27 +527,20 @@ class Allocator:
         self.private = {k: p for k, p in self.private.items() if p.users or p.segments}
 
     def _release(self, chunk: Chunk) -> None:
-        segment = chunk.segment
+        segment, source = chunk.segment, chunk.segment.pool.owner.source
+        if isinstance(segment, ExpandableSegment):
+            return self._expandable.release(chunk)
         segment.pool.remove(chunk)
-        if segment.pool.owner.source is None:
+        if source is None:
             self.driver.cuMemFree(segment.address)
         else:
-            segment.pool.owner.source.release(segment.address, segment.nbytes, self.index, segment.stream)
+            source.release(segment.address, segment.nbytes, self.index, segment.stream)
         self._forget_segment(segment)
 
     def _forget_segment(self, segment: Segment) -> None:
-        if self.history.on:
-            self.history.segment("segment_free", segment.address, segment.nbytes, segment)
         if self.driver.marks is not None:
             self.driver.marks.forget(segment.address, segment.nbytes)
-        del self.segments[segment.address]
-        self._starts.remove(segment.address)
-        segment.pool.owner.segments -= 1
-        self.statistics.num_device_free += 1
-        self.statistics.add("segment", segment.pool.small, -1)
-        self.statistics.add("reserved_bytes", segment.pool.small, -segment.nbytes)
-        if segment.nbytes >= self.settings.max_split_size:
-            self.statistics.add_oversize("oversize_segments", -1)
+        self.drop_segment(segment, segment.nbytes)
 
     # ***** memory pools *****
 
@@ -575,11 +613,11 @@ class Allocator:
                 self._look_at_waiting()
         return self.statistics
 
-    def snapshot(self) -> list[Segment]:
-        """The segments by address."""
+    def snapshot(self) -> list[tuple[Segment, list[Chunk]]]:
+        """The segments by address, each with its chunks; one with holes several times, for each stretch of memory."""
         self.settled()
-        return [self.segments[start] for start in self._starts]
+        return [(self.segments[start], part) for start in self._starts for part in self.segments[start].stretches()]
 
 
 def _is_free(chunk: Chunk) -> bool:
-    return chunk.unit is None and not chunk.lent and not chunk.waits and not chunk.uses
+    return chunk.mapped and chunk.unit is None and not chunk.lent and not chunk.waits and not chunk.uses

@@ -35,6 +35,8 @@ class Segment:
 
     __slots__ = ("address", "first", "nbytes", "pool", "stream")
 
+    is_expandable = False  # whether it grows; see `expandable`
+
     def __init__(self, address: int, nbytes: int, pool: ChunkPool, stream: int) -> None:
         self.address, self.nbytes, self.pool, self.stream = address, nbytes, pool, stream
         self.first = Chunk(address, nbytes, self)
@@ -48,16 +50,27 @@ class Segment:
             chunk = chunk.after
         return found
 
+    def stretches(self) -> list[list[Chunk]]:
+        """Its chunks in stretches that have memory."""
+        found: list[list[Chunk]] = [[]]
+        for chunk in self.chunks():
+            if chunk.mapped:
+                found[-1].append(chunk)
+            elif found[-1]:
+                found.append([])
+        return [stretch for stretch in found if stretch]
+
 
 class Chunk:
     """A stretch of a segment: free, lent, or freed and waiting for streams that use it."""
 
-    __slots__ = ("_state", "address", "after", "before", "nbytes", "segment", "size", "unit", "uses", "waits")
+    __slots__ = ("_state", "address", "after", "before", "mapped", "nbytes", "segment", "size", "unit", "uses", "waits")
 
     def __init__(self, address: int, nbytes: int, segment: Segment) -> None:
         self.address, self.nbytes, self.segment = address, nbytes, segment
         self.before: Chunk | None = None
         self.after: Chunk | None = None
+        self.mapped = True  # whether there is memory at its addresses
         self.waits = 0
         self.uses: set[Any] | None = None  # further streams that use it
         self.size = 0  # bytes of the requests that it was cut for
@@ -96,7 +109,7 @@ class Chunk:
     def split(self, nbytes: int) -> Chunk:
         """Cut everything beyond `nbytes` off; the rest."""
         rest = Chunk(self.address + nbytes, self.nbytes - nbytes, self.segment)
-        rest.before, rest.after = self, self.after
+        rest.before, rest.after, rest.mapped = self, self.after, self.mapped
         if self.after is not None:
             self.after.before = rest
         self.after, self.nbytes = rest, nbytes

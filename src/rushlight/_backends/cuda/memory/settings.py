@@ -31,13 +31,14 @@ class Settings:
     garbage_collection_threshold: float = 0.0
     roundup_divisions: dict[int, int] = field(default_factory=dict)  # by the power of two in megabytes; 0: all others
     memory_fraction: float | None = None
+    expandable_segments: bool = False
     text: str = ""  # that they were given by
 
     def shown(self) -> dict[str, Any]:
         """The settings as PyTorch's snapshots name them."""
         return {
             "PYTORCH_CUDA_ALLOC_CONF": self.text, "max_split_size": -1 if self.max_split_size >= 1 << 62 else self.max_split_size,
-            "garbage_collection_threshold": self.garbage_collection_threshold, "expandable_segments": False,
+            "garbage_collection_threshold": self.garbage_collection_threshold, "expandable_segments": self.expandable_segments,
             "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False, "pinned_use_cuda_host_register": False,
             "roundup_power2_divisions": {str(size or ">"): count for size, count in self.roundup_divisions.items()},
             "graph_capture_record_stream_reuse": False,
@@ -106,6 +107,12 @@ def _backend(settings: Settings, text: str) -> None:
         raise ValueError(f"rushlight has one allocator for CUDA, 'native'; backend:{text} is another")
 
 
+def _expandable(settings: Settings, text: str) -> None:
+    if text not in ("True", "False"):
+        raise ValueError(f"expandable_segments expects True or False, not {text}")
+    settings.expandable_segments = text == "True"
+
+
 def _without_effect(name: str, usual: str) -> Callable[[Settings, str], None]:
     def take(settings: Settings, text: str) -> None:
         if text.lower() != usual:
@@ -121,10 +128,10 @@ _OPTIONS: dict[str, Callable[[Settings, str], None]] = {
     "per_process_memory_fraction": _fraction,
     "roundup_power2_divisions": _divisions,
     "backend": _backend,
+    "expandable_segments": _expandable,
     **{
         name: _without_effect(name, usual)
         for name, usual in {
-            "expandable_segments": "false",
             "pinned_use_cuda_host_register": "false",
             "pinned_num_register_threads": "1",
             "pinned_use_background_threads": "false",

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from rushlight._backends.cuda.memory.expandable import ExpandableSegment
 from rushlight._backends.cuda.streams import CudaEvent
 from rushlight._backends.protocol import ForeignBlock
 from rushlight._types.device import Device
@@ -54,6 +55,11 @@ class Sharing:
         if segment is None:
             raise RuntimeError(
                 "memory that another process or library has cannot be sent on: send a clone of the tensor"
+            )
+        if isinstance(segment, ExpandableSegment):
+            raise RuntimeError(
+                "memory of expandable segments has no handle for other processes: send tensors with expandable_segments:False, or a clone made with "
+                "torch.cuda.use_mem_pool and an allocator of its own"
             )
         event = CudaEvent(self.backend.devices, device, interprocess=True)
         event.record(self.backend.streams.current(index))

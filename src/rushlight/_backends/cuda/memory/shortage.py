@@ -43,8 +43,8 @@ def shortage(allocator: Allocator, nbytes: int, lent: Sequence[Chunk]) -> OutOfM
     holders = _holders(lent)
     if holders:
         text += " Most is held by:\n" + "\n".join(f"  {readable(size)} made at {place}" for place, size in holders)
-    if reserved - held > nbytes:
-        text += "\nIf reserved but unused memory is large, max_split_size_mb in PYTORCH_CUDA_ALLOC_CONF may avoid pieces that are too small."
+    if reserved - held > nbytes and not allocator.settings.expandable_segments:
+        text += "\nIf reserved but unused memory is large, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids pieces that are too small."
     return OutOfMemoryError(text)
 
 

@@ -12,6 +12,8 @@ from rushlight._backends.cuda.driver.api import Extent
 from rushlight._backends.cuda.driver.attributes import DEVICE, FUNCTION, LAUNCH, POINTER
 from rushlight._backends.cuda.driver.emulated.captures import Graph, Node
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES
+from rushlight._backends.cuda.driver.emulated.mappings import Physical
+from rushlight._backends.cuda.driver.emulated.memory import GRANULARITY
 from rushlight._backends.cuda.driver.emulated.modules import Context, Function, Module
 from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded, encoded_windows
 from rushlight._backends.cuda.driver.emulated.work import IPC, EmulatedWork, one_at_a_time
@@ -73,6 +75,56 @@ class EmulatedDriver(EmulatedWork):
     def cuMemFreeAsync(self, address: int, stream: int) -> None:
         device = self._owner(address, "cuMemFreeAsync")
         self._submit(stream, "cuMemFreeAsync", lambda: self._release(device, address))
+
+    def cuMemGetAllocationGranularity(self, device: int) -> int:
+        return GRANULARITY
+
+    def cuMemAddressReserve(self, nbytes: int, alignment: int = 0) -> int:
+        call = "cuMemAddressReserve"
+        if nbytes <= 0 or nbytes % GRANULARITY:
+            fail("CUDA_ERROR_INVALID_VALUE", call, f"{nbytes} bytes are no multiple of {GRANULARITY}")
+        address = self.region.reserved.take(nbytes)
+        if address is None:
+            fail("CUDA_ERROR_OUT_OF_MEMORY", call)
+        return address
+
+    def cuMemAddressFree(self, address: int, nbytes: int) -> None:
+        call, shown = "cuMemAddressFree", self.region.mappings.shown
+        if self.region.reserved.sizes.get(address) != nbytes or any(address <= a < address + nbytes for a in shown):
+            fail("CUDA_ERROR_INVALID_VALUE", call, f"{address:#x} is no reservation, or some of it is mapped")
+        self.region.reserved.give_back(address)
+
+    def cuMemCreate(self, nbytes: int, device: int) -> int:
+        call = "cuMemCreate"
+        self._current(call)
+        handle = next(self._numbers)
+        self._handles[handle] = self.region.mappings.create(self._device(device, call), nbytes, GRANULARITY, call)
+        return handle
+
+    def cuMemRelease(self, handle: int) -> None:
+        memory: Physical = self._of_kind(handle, Physical, "cuMemRelease")
+        memory.released = True
+        del self._handles[handle]
+        self.region.mappings.give_back(memory)
+
+    def cuMemMap(self, address: int, nbytes: int, handle: int) -> None:
+        self.region.mappings.map(address, nbytes, self._of_kind(handle, Physical, "cuMemMap"), "cuMemMap")
+
+    def cuMemSetAccess(self, address: int, nbytes: int, devices: Sequence[int]) -> None:
+        mappings = self.region.mappings
+        named = [
+            start for start, p in mappings.shown.items() if address <= start and start + p.nbytes <= address + nbytes
+        ]
+        if sum(mappings.shown[start].nbytes for start in named) != nbytes:
+            fail("CUDA_ERROR_INVALID_VALUE", "cuMemSetAccess", f"{nbytes} bytes at {address:#x} are not mapped")
+        mappings.open.update(named)
+
+    def cuMemUnmap(self, address: int, nbytes: int) -> None:
+        call = "cuMemUnmap"
+        device = self.region.device_of(address)
+        if device is not None:
+            self._wait_for_device(device, call)
+        self.region.mappings.unmap(address, nbytes, call)
 
     def cuMemHostAlloc(self, nbytes: int, flags: int = 0) -> int:
         self._current("cuMemHostAlloc")

@@ -3,8 +3,10 @@
 A device address lies in a reservation without access, so whoever reads it on the host is stopped by the processor.  The
 emulator reaches the same bytes at the address plus `delta`, which is one constant for all devices:
 
-    reservation   | device 0 | device 1 | ... | pinned | other processes' |      no access, but for pinned memory
-    alias         | device 0 | device 1 | ... | pinned | other processes' |      = reservation + delta
+    reservation   | device 0 | device 1 | ... | pinned | other processes' | reserved |      no access, but for pinned memory
+    alias         | device 0 | device 1 | ... | pinned | other processes' | reserved |      = reservation + delta
+
+Reserved addresses are those of `cuMemAddressReserve`: they show memory of a device where some is mapped.
 
 Pinned memory is open at both addresses, as on a machine where host and devices share addresses.
 """
@@ -16,11 +18,14 @@ import mmap
 import os
 from bisect import bisect_right, insort
 
+from rushlight._backends.cuda.driver.emulated.mappings import Mappings
 from rushlight._backends.cuda.driver.errors import fail
 
-__all__ = ["ALIGNMENT", "Part", "Region"]
+__all__ = ["ALIGNMENT", "GRANULARITY", "Part", "Region"]
 
 ALIGNMENT = 512  # of addresses
+GRANULARITY = 2 << 20  # of memory that is mapped at reserved addresses
+_RESERVATIONS = 16  # times the memory of the devices
 _CLOSED, _OPEN = 0, mmap.PROT_READ | mmap.PROT_WRITE
 _FIXED, _NO_RESERVE = 0x10, 0x4000
 _PUNCH_HOLE = 3  # and keep the size
@@ -50,6 +55,8 @@ class Part:
     def take(self, nbytes: int) -> int | None:
         """The address of free memory, the lowest there is; None where there is none."""
         size = max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+        if self.held + size > self.nbytes:  # some is mapped at reserved addresses
+            return None
         for i, (low, high) in enumerate(self._free):
             if high - low >= size:
                 self._free[i : i + 1] = [(low + size, high)] if high - low > size else []
@@ -88,7 +95,8 @@ class Region:
     def __init__(self, devices: int, nbytes: int, pinned: int, foreign: int) -> None:
         page = mmap.PAGESIZE
         nbytes = -(-nbytes // page) * page
-        total = devices * nbytes + pinned + foreign
+        reserved = _RESERVATIONS * devices * -(-nbytes // GRANULARITY) * GRANULARITY
+        total = devices * nbytes + pinned + foreign + reserved + GRANULARITY
         self.fd = os.memfd_create("rushlight-cuda")
         os.ftruncate(self.fd, total)
         self.base = _map(None, total, _CLOSED, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE, -1)
@@ -98,15 +106,21 @@ class Region:
         start = self.base + devices * nbytes
         _map(start, pinned, _OPEN, mmap.MAP_SHARED | _FIXED, self.fd, start - self.base)
         self.pinned, self.foreign = Part(start, pinned), Part(start + pinned, foreign)
+        self.reserved = Part(-(-self.foreign.end // GRANULARITY) * GRANULARITY, reserved)
+        self.mappings = Mappings(self)
 
     def device_of(self, address: int) -> int | None:
         """The device whose memory has an address; None for any other."""
+        if self.reserved.start <= address < self.reserved.end:
+            return self.mappings.device_of(address)
         if not self.base <= address < self.pinned.start:
             return None
         return (address - self.base) // self.devices[0].nbytes
 
     def part_of(self, address: int) -> Part | None:
         """The part in which an address lies; None for memory that no device knows."""
+        if self.reserved.start <= address < self.reserved.end:
+            return self.reserved
         device = self.device_of(address)
         if device is not None:
             return self.devices[device]
@@ -122,6 +136,8 @@ class Region:
 
     def check(self, address: int, nbytes: int, call: str) -> None:
         """CudaError unless a stretch lies within one allocation."""
+        if self.reserved.start <= address < self.reserved.end:
+            return self.mappings.check(address, nbytes, call)
         part = self.part_of(address)
         found = None if part is None else part.range_of(address)
         if found is None or address + nbytes > found[0] + found[1]:
