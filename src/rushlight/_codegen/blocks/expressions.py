@@ -243,6 +243,10 @@ class TermBuilder(BlockBuilder):
         """A pointwise primitive of terms of one shape."""
         return Term(self, self.pointwise(prim, *(x.value for x in xs), **params))
 
+    def approximate(self, prim: str, x: Term) -> Term:
+        """The same of float32 by an instruction of few bits, where there is one; see `OPS["pointwise"]`."""
+        return Term(self, self.value("pointwise", x.value, prim=prim, approximate=True))
+
     def number(self, value: Number, dtype: DType, shape: Sequence[int] = ()) -> Term:
         """A constant."""
         if dtype is BOOL:

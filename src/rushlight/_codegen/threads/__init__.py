@@ -4,7 +4,7 @@
 x86 that does the same thread by thread: layouts, exchanges and barriers are proved by running the twin.
 """
 
-from . import combine, matrix, memory, pipeline, tables, warpgroup
+from . import combine, matrix, memory, pipeline, tables, warpgroup, warpgroup_chain
 from .form import ThreadKernel
 from .lower import LoweringError, lower
 from .nvptx import nvptx_text

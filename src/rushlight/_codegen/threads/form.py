@@ -11,7 +11,7 @@ are printed from this one form.
 | program_id, num_programs | -> uniform int32; `axis` |
 | argument | number -> uniform; `first`, `step`: the parameter `first` + number * `step`, of the result's dtype |
 | index | -> int32; `registers`, `lanes`, `warps`: the exclusive or of the entries of the set bits, `registers` by the register's number |
-| pointwise | registers of one count or uniform; `prim`, `params` |
+| pointwise | registers of one count or uniform; `prim`, `params`; `approximate`: by an instruction of few bits, if there is one |
 | multiply_high | the upper half of a product of integers |
 | pick | -> registers; `sources`: for each register (operand, its register) |
 | load | address[, mask[, other]]; `dtype`, `vector` registers in one access |
@@ -37,11 +37,16 @@ are printed from this one form.
 | mbarrier_arrive | byte offset, condition; `buffer`: one thread of each warp arrives where the condition holds |
 | mbarrier_wait | byte offset, parity; `buffer`: until the phase of this parity is complete |
 | tile_copy | byte offset, barrier's byte offset, places..., offsets...; `buffer`, `barriers`, `map`, `offsets`: one thread copies a box |
-| wgmma_fence, wgmma_commit | registers are ready for products; closes a group of products |
+| proxy_fence | what threads wrote to shared memory, or read, comes before what bulk copies write |
+| wgmma_fence | registers -> the same, ready for products |
+| wgmma_commit | closes a group of products |
 | undefined | -> registers that hold anything |
-| wgmma | byte offset, c[, whether c counts] -> registers; `form`, `n`, `a`, `b` (`Side`): warpgroups multiply in the background |
+| wgmma | byte offset, c[, whether c counts[, a's offset or registers]] -> registers; `form`, `n`, `a` (None: registers), `b` (`Side`): see below |
 | wgmma_wait | registers -> the same; `pending`: until at most so many groups of products are open |
-| roles | low, high, step, values... -> values; two bodies, of further warps that copy and of the others, which go on behind |
+| roles | low, high, step, values... -> values; two bodies, of further warps that copy, and of the others, which go on behind; see below |
+
+By `wgmma` warpgroups multiply in the background: its results are there behind a `wgmma_wait`.  Without `carried` each body of
+`roles` runs once, and there are no bounds.
 """
 
 from __future__ import annotations
@@ -254,13 +259,19 @@ class ThreadBuilder:
         return made
 
     def pointwise(
-        self, prim: str, *xs: Value, dtype: DType | None = None, params: Mapping[str, Any] | None = None
+        self,
+        prim: str,
+        *xs: Value,
+        dtype: DType | None = None,
+        params: Mapping[str, Any] | None = None,
+        approximate: bool = False,
     ) -> Value:
         """Registers of one count, with uniform ones for all of them; `dtype` is the result's if it is not the first's."""
         count = max(x.count for x in xs)
         uniform = all(x.uniform for x in xs)
         result = Registers(dtype or xs[0].dtype, count, uniform)
-        return self.emit("pointwise", xs, [result], prim=prim, params=dict(params or {})).result
+        more: dict[str, Any] = {"approximate": True} if approximate else {}
+        return self.emit("pointwise", xs, [result], prim=prim, params=dict(params or {}), **more).result
 
     def pick(self, operands: Sequence[Value], sources: Sequence[tuple[int, int]]) -> Value:
         """Registers put together of those of operands; nothing where they are one operand's own."""

@@ -27,13 +27,20 @@ from .tile_maps import TileMap, Windows
 __all__ = [
     "GROUP",
     "GROUP_FORMS",
+    "MOST_BOX_ROWS",
+    "MOST_COLUMNS",
     "ROW_BYTES",
     "GroupForm",
     "GroupProduct",
     "Side",
     "TileSource",
+    "accumulators",
     "find_products",
+    "form_for",
+    "goes_before",
     "is_zero",
+    "shares_of",
+    "source_of",
     "tile_map",
 ]
 
@@ -73,6 +80,15 @@ GROUP_FORMS = {
     )
 }
 _BY_DTYPES = {(form.a, form.b): form for form in GROUP_FORMS.values()}
+
+
+def form_for(dot: Op) -> GroupForm | None:
+    """The form that multiplies operands of a product's dtypes, if one does."""
+    a, b, c = (x.dtype for x in dot.operands)
+    form = _BY_DTYPES.get((a, b))
+    if form is None or c is not form.result:
+        return None
+    return None if form.a is FLOAT32 and dot.attributes.get("precision") != "tf32" else form
 
 
 class Side(NamedTuple):
@@ -146,17 +162,22 @@ class GroupProduct(NamedTuple):
         """Columns of one instruction."""
         return min(MOST_COLUMNS, self.b.outer >> len([c for c in self.group_columns if c]))
 
-    def layout(self, warps: int) -> Layout:
+    def layout(self) -> Layout:
         """The layout of the accumulators."""
-        m, n = self.dot.result.shape
-        width = bits_of(n)
-        groups = [
-            bits_of(c) if c else width + bits_of(r) for r, c in zip(self.group_rows, self.group_columns, strict=True)
-        ]
-        fixed = [0, width + 3]
-        lanes, warp = (1, 2, width, width + 1, width + 2), (width + 4, width + 5, *groups)
-        rest = [b for b in range(width + bits_of(m)) if b not in (*fixed, *lanes, *warp)]
-        return Layout((*fixed, *rest), lanes, warp)
+        return accumulators(self.dot.result.shape, self.group_rows, self.group_columns)
+
+
+def accumulators(shape: tuple[int, ...], group_rows: Sequence[int], group_columns: Sequence[int]) -> Layout:
+    """The layout of the accumulators of a product; its first three registers' bits and all lanes' are also those of a left
+    operand of 16 bits, 16 columns of which an instruction takes from registers.
+    """
+    m, n = shape
+    width = bits_of(n)
+    groups = [bits_of(c) if c else width + bits_of(r) for r, c in zip(group_rows, group_columns, strict=True)]
+    fixed = [0, width + 3]
+    lanes, warp = (1, 2, width, width + 1, width + 2), (width + 4, width + 5, *groups)
+    rest = [b for b in range(width + bits_of(m)) if b not in (*fixed, *lanes, *warp)]
+    return Layout((*fixed, *rest), lanes, warp)
 
 
 # ***** which loops *****
@@ -168,7 +189,7 @@ def find_products(kernel: Kernel) -> dict[Op, GroupProduct]:
         found = (_product(kernel, op) or _walk(kernel, op)) if op.kind == "for" else None
         if found is not None:
             return {op: found}
-        if not _goes_before(op):
+        if not goes_before(op):
             break
     return {}
 
@@ -187,11 +208,11 @@ def _walk(kernel: Kernel, outer: Op) -> GroupProduct | None:
     return None
 
 
-def _goes_before(op: Op) -> bool:
+def goes_before(op: Op) -> bool:
     """Whether further warps may do it, too: also loops of such operations."""
     if op.kind != "for":
         return op.kind in _BEFORE
-    return all(_goes_before(inner) for region in op.regions for inner in region.ops if inner.kind != "yield")
+    return all(goes_before(inner) for region in op.regions for inner in region.ops if inner.kind != "yield")
 
 
 def _product(kernel: Kernel, loop: Op) -> GroupProduct | None:
@@ -205,16 +226,14 @@ def _product(kernel: Kernel, loop: Op) -> GroupProduct | None:
     a, b, c = dot.operands
     if c is not body.params[1] or body.yielded != [dot.result] or len(dot.result.shape) != 2:
         return None
-    sources = [_source(kernel, x, outer, body) for x, outer in ((a, 0), (b, 1))]
-    form = _BY_DTYPES.get((a.dtype, b.dtype))
-    if form is None or None in sources or c.dtype is not form.result:
-        return None
-    if form.a is FLOAT32 and dot.attributes.get("precision") != "tf32":
+    sources = [source_of(kernel, x, outer, body) for x, outer in ((a, 0), (b, 1))]
+    form = form_for(dot)
+    if form is None or None in sources:
         return None
     left, right = sources
     assert left is not None
     assert right is not None
-    groups = _groups(kernel.warps, *dot.result.shape)
+    groups = shares_of(kernel.warps, *dot.result.shape)
     if groups is None or not (form.a.itemsize == 2 or (left.dense_k and right.dense_k)):
         return None
     if any(s.depth % form.k or s.box_rows > MOST_BOX_ROWS for s in (left, right)):
@@ -222,7 +241,7 @@ def _product(kernel: Kernel, loop: Op) -> GroupProduct | None:
     return GroupProduct(loop, dot, form, left, right, *groups)
 
 
-def _groups(warps: int, m: int, n: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def shares_of(warps: int, m: int, n: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The rows and the columns that the bits of a warpgroup's number add: the rows are cut as far as they go."""
     if warps % GROUP or m < ROWS or n < 8:
         return None
@@ -240,7 +259,7 @@ def _groups(warps: int, m: int, n: int) -> tuple[tuple[int, ...], tuple[int, ...
     return (tuple(rows), tuple(columns)) if n >= 64 or not any(columns) and n >= 8 else None
 
 
-def _source(kernel: Kernel, x: TileValue, outer: int, body: Region) -> TileSource | None:
+def source_of(kernel: Kernel, x: TileValue, outer: int, body: Region) -> TileSource | None:
     """Where an operand comes from, if bulk copies can bring it; `outer` is its dim that is not k."""
     shape, swapped = x.shape, False
     while x.op is not None and x.op.kind in ("reshape", "permute"):

@@ -19,6 +19,7 @@ from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, DType
 from .choose import PURE, RENUMBERED, SAME_SHAPE, Layouts, moved, required
 from .exchange import exchange
 from .form import Body, Registers, ThreadBuilder, ThreadKernel, Value
+from .group_chains import Chain, find_chain
 from .group_products import GroupProduct, find_products
 from .layout import Layout, bits_of
 from .shared import place_shared
@@ -38,17 +39,29 @@ def lower(kernel: Kernel, architecture: str = "sm_80") -> ThreadKernel:
 
     `architecture`, such as "sm_90a", decides which matrix instructions there are.  LoweringError for what has no form.
     """
-    capability, products = capability_of(architecture), dict[Op, GroupProduct]()
-    if any(op.kind in TILE_LOADS for op in kernel.body.walk()):
-        kernel = copied(kernel)
-        products = find_products(kernel) if architecture == "sm_90a" else {}
-        expand_tiles(kernel.body, [s.access.op for found in products.values() for s in (found.a, found.b)])
-    for stages in range(max(kernel.stages, 1), 0, -1):
-        made = Lowering(kernel, capability, products, stages).kernel()
-        place_shared(made)
-        # a ring that lives on from tile to tile leaves no bytes to what moves tiles
-        if made.shared <= MOST_SHARED_BYTES or stages <= 2 or all(p.walk is None for p in products.values()):
-            break
+    capability = capability_of(architecture)
+    if not any(op.kind in TILE_LOADS for op in kernel.body.walk()):
+        return _placed(Lowering(kernel, capability, {}, max(kernel.stages, 1)))
+    given, grouped = kernel, architecture == "sm_90a"
+    while True:
+        kernel = copied(given)
+        products = find_products(kernel) if grouped else {}
+        chain = find_chain(kernel) if grouped and not products else None
+        loads = [s.access.op for found in products.values() for s in (found.a, found.b)]
+        expand_tiles(kernel.body, chain.loads() if chain else loads)
+        for stages in range(max(kernel.stages, 1), 0, -1):
+            made = _placed(Lowering(kernel, capability, products, stages, chain))
+            # a ring that lives on from tile to tile leaves no bytes to what moves tiles
+            if made.shared <= MOST_SHARED_BYTES or not (chain or any(p.walk for p in products.values())):
+                return made
+            if stages <= 2 and not chain:
+                return made
+        grouped = False  # what is kept beside the ring leaves no bytes to it
+
+
+def _placed(lowering: Lowering) -> ThreadKernel:
+    made = lowering.kernel()
+    place_shared(made)
     return made
 
 
@@ -68,11 +81,21 @@ def thread_dtype(tile: Tile) -> DType:
 class Lowering:
     """The state of lowering one kernel.  `values` holds what is visible, one dictionary for each region."""
 
-    def __init__(self, kernel: Kernel, capability: int, products: Mapping[Op, GroupProduct], stages: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        capability: int,
+        products: Mapping[Op, GroupProduct],
+        stages: int,
+        chain: Chain | None = None,
+    ) -> None:
         self.source, self.products = kernel, products  # loops that warpgroups do: see `warpgroup`
+        self.chain = chain  # loops of several products that they do: see `warpgroup_chain`
+        self.skipped = set[Op]() if chain is None else chain.brought(kernel)  # what needs nothing (more)
         self.stages = stages  # most slots of their ring
         _check(kernel)
-        self.layouts = Layouts(kernel, capability, {p.dot: p.layout(kernel.warps) for p in products.values()})
+        accumulators = chain.layouts() if chain else {p.dot: p.layout() for p in products.values()}
+        self.layouts = Layouts(kernel, capability, accumulators)
         self.maps: list[TileMap] = []
         self.copiers = 0
         self.warps = kernel.warps
@@ -100,6 +123,8 @@ class Lowering:
             self.op(op)
 
     def op(self, op: Op) -> None:
+        if op in self.skipped:
+            return
         if op.kind in PURE:
             value = op.result
             if op.kind in RENUMBERED and op.operands[0] in self.staged:
@@ -271,7 +296,8 @@ class Lowering:
         """Lower a SAME_SHAPE operation to registers."""
         b, dtype = self.b, thread_dtype(op.results[0].type)
         if op.kind == "pointwise":
-            return b.pointwise(op.attributes["prim"], *operands, dtype=dtype, params=op.attributes.get("params"))
+            given = op.attributes.get("params"), bool(op.attributes.get("approximate"))
+            return b.pointwise(op.attributes["prim"], *operands, dtype=dtype, params=given[0], approximate=given[1])
         if op.kind == "multiply_high":
             result = Registers(dtype, max(x.count for x in operands), all(x.uniform for x in operands))
             return b.emit("multiply_high", operands, [result]).result

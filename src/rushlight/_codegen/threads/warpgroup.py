@@ -9,17 +9,19 @@ the last one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks.tiles import TileAccess
 from rushlight._types.dtype import BOOL, INT32
 
 from .choose import PURE
-from .form import Body, Buffer, Registers, Value
+from .form import Body, Buffer, Registers, ThreadBuilder, Value
 from .group_products import GROUP, ROW_BYTES, GroupProduct, TileSource, is_zero, tile_map
 from .layout import Layout, bits_of
 from .lower import HANDLERS, MOST_SHARED_BYTES, Lowering
 
-__all__: list[str] = []
+__all__ = ["MOST_SHARED", "copy_tile", "following", "multiplied", "plus", "times"]
 
 MOST_SHARED = MOST_SHARED_BYTES - 1024  # bytes of a block, less what barriers take
 
@@ -42,25 +44,11 @@ class _Ring:
         self.lo.b.emit("barrier", [], [])
 
     def barrier(self, slot: Value, free: bool) -> Value:
-        place = self._times(slot, 8)
-        return self._plus(place, 8 * self.stages) if free else place
+        place = times(self.lo, slot, 8)
+        return plus(self.lo, place, 8 * self.stages) if free else place
 
     def at(self, slot: Value) -> Value:
-        return self._times(slot, self.slot_bytes)
-
-    def following(self, slot: Value, parity: Value) -> tuple[Value, Value]:
-        """Slot and parity of the next turn."""
-        b = self.lo.b
-        wraps = b.pointwise("eq", slot, b.number(self.stages - 1, INT32), dtype=BOOL)
-        after = b.pointwise("select", wraps, b.number(0, INT32), self._plus(slot, 1), dtype=INT32)
-        turned = b.pointwise("bitwise_xor", parity, b.number(1, INT32))
-        return after, b.pointwise("select", wraps, turned, parity, dtype=INT32)
-
-    def _times(self, x: Value, by: int) -> Value:
-        return self.lo.b.pointwise("mul", x, self.lo.b.number(by, INT32))
-
-    def _plus(self, x: Value, by: int) -> Value:
-        return self.lo.b.pointwise("add", x, self.lo.b.number(by, INT32)) if by else x
+        return times(self.lo, slot, self.slot_bytes)
 
     # ***** the warps that copy *****
 
@@ -74,32 +62,9 @@ class _Ring:
             self.lo.put(region.params[0], index)
             at = self.at(slot)
             for number, source in enumerate((self.product.a, self.product.b)):
-                starts, offsets = self._places(source)
-                first = self.product.a.nbytes if number else 0
-                for box in range(source.boxes):
-                    place = self._plus(at, first + box * source.box_rows * ROW_BYTES)
-                    along = self._plus(starts[0], box * (ROW_BYTES // source.dtype.itemsize))
-                    b.emit(
-                        "tile_copy", [place, full, along, *starts[1:], *offsets], [], offsets=len(offsets), buffer=self.buffer,
-                        barriers=self.barriers, map=number, bytes=source.box_rows * ROW_BYTES, ring=True,
-                    )  # fmt: skip
-        return list(self.following(slot, parity))
-
-    def _places(self, source: TileSource) -> tuple[list[Value], list[Value]]:
-        """Where a tile begins in its array, the dim with neighbours in memory first; for windows also what is added to places."""
-        access, b = source.access, self.lo.b
-        if isinstance(access, TileAccess):
-            return [self._int32(self.lo.uniform(access.starts[d])) for d in source.order], []
-        image, *places = (self._int32(self.lo.uniform(x)) for x in access.starts)
-        begins = [
-            self._plus(b.pointwise("mul", x, b.number(step, INT32)), -lo)
-            for x, step, lo in zip(places, access.stride, access.lo, strict=True)
-        ]
-        offsets = [self._int32(self.lo.uniform(x)) for x in access.offsets]
-        return [self._int32(self.lo.uniform(access.channel)), *begins[::-1], image], offsets[::-1]
-
-    def _int32(self, x: Value) -> Value:
-        return x if x.dtype is INT32 else self.lo.b.pointwise("convert", x, dtype=INT32, params={"dtype": INT32})
+                place = plus(self.lo, at, self.product.a.nbytes if number else 0)
+                copy_tile(self.lo, source, number, place, full, (self.buffer, self.barriers))
+        return list(following(self.lo, self.stages, slot, parity))
 
     # ***** the warps that multiply *****
 
@@ -112,35 +77,99 @@ class _Ring:
         b.emit("wgmma_commit", [], [])
         held = self.wait(held, 1)
         b.emit("mbarrier_arrive", [self.barrier(last, True), begun], [], buffer=self.barriers, ring=True)
-        return [held, *self.following(slot, parity), slot]
+        return [held, *following(self.lo, self.stages, slot, parity), slot]
 
     def wait(self, held: Value, pending: int) -> Value:
         return self.lo.b.emit("wgmma_wait", [held], [held.type], pending=pending).result
 
     def multiply(self, held: Value, at: Value, begun: Value) -> Value:
-        """All instructions of a turn: over rows and columns of the accumulators, then over k in order.  The first of a loop
-        that starts from zeros takes no accumulators, because registers that others write would hold the instructions up.
+        """All instructions of a turn.  The first of a loop that starts from zeros takes no accumulators, because registers that
+        others write would hold the instructions up.
         """
         b, product = self.lo.b, self.product
-        layout, n, form = product.layout(self.lo.warps), product.columns, product.form
-        each = n // 2
-        width = product.dot.result.shape[1]
-        parts: list[Value] = []
-        for registers, element in _fragments(layout, n, width):
-            row, column = divmod(element, width)
-            part = b.pick([held], [(0, r) for r in registers])
-            for k in range(0, product.a.depth, form.k):
-                left = product.a.side(0, row, k, product.group_rows)
-                right = product.b.side(product.a.nbytes, column, k, product.group_columns)
-                more = [begun] if self.from_zeros and k == 0 else []
-                part = b.emit(
-                    "wgmma", [at, part, *more], [Registers(form.result, each)], form=form.kinds, n=n, a=left, b=right,
-                    buffer=self.buffer, ring=True,
-                ).result  # fmt: skip
-            parts.append(part)
-        chosen = [r for registers, _ in _fragments(layout, n, width) for r in registers]
-        order = {r: i for i, r in enumerate(chosen)}
-        return b.pick(parts, [divmod(order[r], each) for r in range(layout.size)])
+
+        def one(part: Value, row: int, column: int, k: int) -> Value:
+            left = product.a.side(0, row, k, product.group_rows)
+            right = product.b.side(product.a.nbytes, column, k, product.group_columns)
+            more = [begun] if self.from_zeros and k == 0 else []
+            return b.emit(
+                "wgmma", [at, part, *more], [part.type], form=product.form.kinds, n=product.columns, a=left, b=right,
+                buffer=self.buffer, ring=True,
+            ).result  # fmt: skip
+
+        steps = range(0, product.a.depth, product.form.k)
+        return multiplied(b, held, product.layout(), (product.dot.result.shape[1], product.columns), steps, one)
+
+
+# ***** what loops of one product and of several share *****
+
+
+def times(lo: Lowering, x: Value, by: int) -> Value:
+    return lo.b.pointwise("mul", x, lo.b.number(by, INT32))
+
+
+def plus(lo: Lowering, x: Value, by: int) -> Value:
+    return lo.b.pointwise("add", x, lo.b.number(by, INT32)) if by else x
+
+
+def following(lo: Lowering, stages: int, slot: Value, parity: Value) -> tuple[Value, Value]:
+    """Slot and parity of the next turn."""
+    b = lo.b
+    wraps = b.pointwise("eq", slot, b.number(stages - 1, INT32), dtype=BOOL)
+    after = b.pointwise("select", wraps, b.number(0, INT32), plus(lo, slot, 1), dtype=INT32)
+    turned = b.pointwise("bitwise_xor", parity, b.number(1, INT32))
+    return after, b.pointwise("select", wraps, turned, parity, dtype=INT32)
+
+
+def copy_tile(
+    lo: Lowering, source: TileSource, number: int, at: Value, full: Value, buffers: tuple[Buffer, Buffer]
+) -> None:
+    """Start the copies of a tile's boxes to a place in the first buffer; `full` is the barrier in the second."""
+    starts, offsets = _places(lo, source)
+    for box in range(source.boxes):
+        place = plus(lo, at, box * source.box_rows * ROW_BYTES)
+        along = plus(lo, starts[0], box * (ROW_BYTES // source.dtype.itemsize))
+        lo.b.emit(
+            "tile_copy", [place, full, along, *starts[1:], *offsets], [], offsets=len(offsets), buffer=buffers[0],
+            barriers=buffers[1], map=number, bytes=source.box_rows * ROW_BYTES, ring=True,
+        )  # fmt: skip
+
+
+def _places(lo: Lowering, source: TileSource) -> tuple[list[Value], list[Value]]:
+    """Where a tile begins in its array, the dim with neighbours in memory first; for windows also what is added to places."""
+    access, b = source.access, lo.b
+    if isinstance(access, TileAccess):
+        return [_int32(lo, lo.uniform(access.starts[d])) for d in source.order], []
+    image, *places = (_int32(lo, lo.uniform(x)) for x in access.starts)
+    begins = [
+        plus(lo, b.pointwise("mul", x, b.number(step, INT32)), -low)
+        for x, step, low in zip(places, access.stride, access.lo, strict=True)
+    ]
+    offsets = [_int32(lo, lo.uniform(x)) for x in access.offsets]
+    return [_int32(lo, lo.uniform(access.channel)), *begins[::-1], image], offsets[::-1]
+
+
+def _int32(lo: Lowering, x: Value) -> Value:
+    return x if x.dtype is INT32 else lo.b.pointwise("convert", x, dtype=INT32, params={"dtype": INT32})
+
+
+def multiplied(
+    b: ThreadBuilder, held: Value, layout: Layout, widths: tuple[int, int], steps: Iterable[int],
+    one: Callable[[Value, int, int, int], Value],
+) -> Value:  # fmt: skip
+    """All instructions of a product: over rows and columns of the accumulators, then over k in order.  `widths` are the columns
+    of the accumulators and of an instruction, which `one` emits: (accumulators, row, column, k).
+    """
+    width, n = widths
+    each, parts = n // 2, list[Value]()
+    for registers, element in _fragments(layout, n, width):
+        part = b.pick([held], [(0, r) for r in registers])
+        for k in steps:
+            part = one(part, *divmod(element, width), k)
+        parts.append(part)
+    chosen = [r for registers, _ in _fragments(layout, n, width) for r in registers]
+    order = {r: i for i, r in enumerate(chosen)}
+    return b.pick(parts, [divmod(order[r], each) for r in range(layout.size)])
 
 
 def _fragments(layout: Layout, n: int, width: int) -> list[tuple[list[int], int]]:

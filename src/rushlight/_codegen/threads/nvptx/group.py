@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._codegen.scalar import Val, reg_type
 
-from ..form import WARP, Instruction, ThreadKernel
+from ..form import WARP, Instruction, ThreadKernel, Value
 from ..group_products import GROUP, GROUP_FORMS, Side
 from .memory import shared_address
+from .warp import packed, unpacked
 
 if TYPE_CHECKING:
     from .printer import NvptxPrinter
@@ -130,13 +131,24 @@ def _wgmma(p: NvptxPrinter, i: Instruction) -> None:
     listed = ", ".join(f"${k}" for k in range(count))
     more = "" if number == "i32" else ", 1, 1"
     if form.a.itemsize == 2:
-        more += f", {int(not a.dense_k)}, {int(not b.dense_k)}"
+        more += "".join(f", {int(not side.dense_k)}" for side in (a, b) if side is not None)
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{form.k}.{form.kinds}"
-    given = [f"i64 {_descriptor(p, i, slot, side)}" for side in (a, b)]
-    if len(i.operands) > 2:
-        given.append(f"i32 {p.of(i.operands[2], 1)[0].to('i32', signed=False)}")
-    holds = f"setp.ne.b32 p, ${2 * count + 2}, 0" if len(given) > 2 else "setp.eq.u32 p, 0, 0"
-    text = f"{{ .reg .pred p; {holds}; {name} {{{listed}}}, ${2 * count}, ${2 * count + 1}, p{more}; }}"
+    if a is None:  # the left operand from registers, two numbers in each
+        given = [f"i32 {x}" for x in packed(p, p.of(i.operands[3], i.operands[3].count), "i32")]
+        left = "{" + ", ".join(f"${2 * count + k}" for k in range(len(given))) + "}"
+    else:
+        at = p.of(i.operands[3], 1)[0] if len(i.operands) > 3 else slot
+        given, left = [f"i64 {_descriptor(p, i, at, a)}"], f"${2 * count}"
+    right = f"${2 * count + len(given)}"
+    given.append(f"i64 {_descriptor(p, i, slot, b)}")
+    holds = "setp.eq.u32 p, 0, 0"
+    counts = p.of(i.operands[2], 1)[0] if len(i.operands) > 2 else None
+    if counts is not None and counts.name in ("true", "false"):
+        holds = f"setp.{'eq' if counts.name == 'true' else 'ne'}.u32 p, 0, 0"
+    elif counts is not None:
+        holds = f"setp.ne.b32 p, ${2 * count + len(given)}, 0"
+        given.append(f"i32 {counts.to('i32', signed=False)}")
+    text = f"{{ .reg .pred p; {holds}; {name} {{{listed}}}, {left}, {right}, p{more}; }}"
     p.results(i, _tied(p, text, held, given))
 
 
@@ -146,23 +158,45 @@ def _undefined(p: NvptxPrinter, i: Instruction) -> None:
 
 def _tied(p: NvptxPrinter, text: str, held: list[Val], more: list[str]) -> list[Val]:
     """Assembly whose results are in the registers of the operands."""
-    count, number = len(held), held[0].type
-    letter = "r" if number == "i32" else "f"
+    count = len(held)
     constraints = (
-        [f"={letter}"] * count
+        [f"={'r' if x.type == 'i32' else 'f'}" for x in held]
         + [str(k) for k in range(count)]
         + ["lr"[x.startswith("i32")] for x in more]
         + ["~{memory}"]
     )
-    operands = ", ".join([f"{number} {x}" for x in held] + more)
-    result = "{" + ", ".join([number] * count) + "}"
-    raw = p.effect(f'call {result} asm sideeffect "{text}", "{",".join(constraints)}"({operands})')
-    return [p.em.emit(f"extractvalue {result} {raw}, {k}", number) for k in range(count)]
+    operands = ", ".join([f"{x.type} {x}" for x in held] + more)
+    result = "{" + ", ".join([x.type for x in held]) + "}" if count > 1 else held[0].type
+    raw = p.effect(f'call {result} asm sideeffect "{text}", "{",".join(constraints)}"({operands})', held[0].type)
+    if count == 1:
+        return [raw]
+    return [p.em.emit(f"extractvalue {result} {raw}, {k}", x.type) for k, x in enumerate(held)]
 
 
 def _wgmma_wait(p: NvptxPrinter, i: Instruction) -> None:
-    text = f"wgmma.wait_group.sync.aligned {i.attributes['pending']};"
-    p.results(i, _tied(p, text, p.of(i.operands[0], i.result.count), []))
+    _through(p, i, f"wgmma.wait_group.sync.aligned {i.attributes['pending']};")
+
+
+def _wgmma_fence(p: NvptxPrinter, i: Instruction) -> None:
+    _through(p, i, "wgmma.fence.sync.aligned;")
+
+
+def _through(p: NvptxPrinter, i: Instruction, text: str) -> None:
+    """Assembly that all registers of the operands pass: what makes them stands before it, what reads them behind it."""
+    words, shapes = list[Val](), list[tuple[Value, int, str]]()
+    for value in i.operands:
+        registers = p.of(value, value.count)
+        kind = registers[0].type
+        made = registers if kind in ("float", "i32") else packed(p, registers, "i32")
+        words += made
+        shapes.append((value, len(made), kind))
+    if not words:
+        _asm(p, text, "~{memory}")
+        return
+    out = _tied(p, text, words, [])
+    for result, (value, count, kind) in zip(i.results, shapes, strict=True):
+        part, out = out[:count], out[count:]
+        p.values[result] = part if kind in ("float", "i32") else unpacked(p, part, kind, value.count)
 
 
 # ***** warps that copy, and warps that multiply *****
@@ -170,7 +204,7 @@ def _wgmma_wait(p: NvptxPrinter, i: Instruction) -> None:
 
 def _roles(p: NvptxPrinter, i: Instruction) -> None:
     """Warps behind those of the form run the first body, by one thread, and end; the others run the second, and go on."""
-    count, carried = p.kernel.warps * WARP, i.attributes["carried"]
+    count, carried = p.kernel.warps * WARP, i.attributes.get("carried")
     copy, only, stop, multiply = (p.new_label(n) for n in ("copy", "copies", "stop", "multiply"))
     bounds, values = i.operands[:3], i.operands[3:]
     p.line(f"br i1 {p.thread().lt(count, False)}, label %{multiply}, label %{copy}")
@@ -179,14 +213,22 @@ def _roles(p: NvptxPrinter, i: Instruction) -> None:
         _give_registers(p, "dec", _COPYING)
         p.line(f"br i1 {p.thread().eq(count)}, label %{only}, label %{stop}")
         p.begin(only)
-        p.loop(i.bodies[0], [*bounds, *values[:carried]])
+        if carried is None:
+            p.body(i.bodies[0])
+        else:
+            p.loop(i.bodies[0], [*bounds, *values[:carried]])
         p.jump(stop)
         p.begin(stop)
         p.line("ret void")
     p.begin(multiply)
     _give_registers(p, "inc", _multiplying(p))
     p.barrier_threads = count
-    p.values.update(zip(i.results, p.loop(i.bodies[1], [*bounds, *values[carried:]]), strict=True))
+    if carried is None:
+        p.body(i.bodies[1])
+        made = [p.values[v] for v in i.bodies[1].yielded]
+    else:
+        made = p.loop(i.bodies[1], [*bounds, *values[carried:]])
+    p.values.update(zip(i.results, made, strict=True))
 
 
 def launch_registers(kernel: ThreadKernel) -> int:
@@ -208,7 +250,7 @@ def _give_registers(p: NvptxPrinter, how: str, count: int) -> None:
 
 HANDLERS: dict[str, Callable[[Any, Instruction], None]] = {
     "mbarrier_init": _mbarrier_init, "mbarrier_expect": _mbarrier_expect, "mbarrier_arrive": _mbarrier_arrive,
-    "mbarrier_wait": _mbarrier_wait, "tile_copy": _tile_copy, "wgmma_fence": _plain("wgmma.fence.sync.aligned;"),
+    "mbarrier_wait": _mbarrier_wait, "tile_copy": _tile_copy, "wgmma_fence": _wgmma_fence,
     "wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"), "wgmma": _wgmma, "wgmma_wait": _wgmma_wait, "roles": _roles,
-    "undefined": _undefined,
+    "undefined": _undefined, "proxy_fence": _plain("fence.proxy.async.shared::cta;"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_type
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import BFLOAT16, FLOAT32, DType
 
 from ..form import Body, Instruction, ThreadKernel, Value
 from ..library import define_library
@@ -264,11 +264,41 @@ def thread_index(thread: Val, bases: Sequence[int]) -> Val:
     return total if total is not None else em.const("i32", 0)
 
 
+# what the hardware does at once, where a kernel is content with a relative error of 2**-22, and with 0 for subnormal numbers
+_APPROXIMATE = {"exp2": "llvm.nvvm.ex2.approx.ftz.f"}
+
+
+def _rounded(p: NvptxPrinter, registers: Sequence[Val]) -> list[Val]:
+    """float32 to the nearest bfloat16, ties to even, two at a time."""
+    made = []
+    for start in range(0, len(registers), 2):
+        pair = registers[start : start + 2]
+        vector = "poison"
+        for k, x in enumerate(pair):
+            vector = str(p.em.emit(f"insertelement <{len(pair)} x float> {vector}, float {x}, i64 {k}", "float"))
+        narrow = p.em.emit(f"fptrunc <{len(pair)} x float> {vector} to <{len(pair)} x bfloat>", "bfloat")
+        bits = p.em.emit(f"bitcast <{len(pair)} x bfloat> {narrow} to <{len(pair)} x i16>", "i16")
+        made += [p.em.emit(f"extractelement <{len(pair)} x i16> {bits}, i64 {k}", "i16") for k in range(len(pair))]
+    return made
+
+
 def _pointwise(p: NvptxPrinter, i: Instruction) -> None:
     count = i.result.count
     operands = [p.of(x, count) for x in i.operands]
     dtypes = [x.dtype for x in i.operands]
     params = i.attributes["params"]
+    if i.attributes["prim"] == "convert" and (dtypes[0], i.result.dtype) == (FLOAT32, BFLOAT16):
+        p.results(i, _rounded(p, operands[0]))
+        return
+    if i.attributes.get("approximate"):
+        name = p.declare(_APPROXIMATE[i.attributes["prim"]], "float(float)")
+        p.results(i, [p.em.emit(f"call float {name}(float {x})", "float") for x in operands[0]])
+        return
+    if i.attributes["prim"] in ("maximum", "minimum") and i.result.dtype is FLOAT32:
+        name = p.declare(f"llvm.{i.attributes['prim']}.f32", "float(float, float)")
+        made = [p.em.emit(f"call float {name}(float {x}, float {y})", "float") for x, y in zip(*operands, strict=True)]
+        p.results(i, made)
+        return
     made = [
         p.em.op(i.attributes["prim"], list(args), dtypes, i.result.dtype, params)
         for args in zip(*operands, strict=True)

@@ -14,7 +14,7 @@ from ..matrix_layouts import FORMS
 if TYPE_CHECKING:
     from .printer import NvptxPrinter
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "packed", "unpacked"]
 
 
 def _barrier(p: NvptxPrinter, i: Instruction) -> None:
@@ -90,7 +90,7 @@ _INTRINSIC = {
 }
 
 
-def _packed(p: NvptxPrinter, registers: list[Val], type: str) -> list[Val]:
+def packed(p: NvptxPrinter, registers: list[Val], type: str) -> list[Val]:
     """Registers of narrow numbers, as many to a word of 32 bits as fit."""
     bits = BITS[registers[0].type]
     each = 32 // bits
@@ -106,11 +106,21 @@ def _packed(p: NvptxPrinter, registers: list[Val], type: str) -> list[Val]:
     return words
 
 
+def unpacked(p: NvptxPrinter, words: list[Val], kind: str, count: int) -> list[Val]:
+    """Words of 32 bits as the registers of narrow numbers that they were packed of."""
+    each = 32 // BITS[kind]
+    made = []
+    for k in range(count):
+        vector = p.em.emit(f"bitcast i32 {words[k // each]} to <{each} x {kind}>", kind)
+        made.append(p.em.emit(f"extractelement <{each} x {kind}> {vector}, i64 {k % each}", kind))
+    return made
+
+
 def _mma(p: NvptxPrinter, i: Instruction) -> None:
     form = FORMS[i.attributes["form"]]
     intrinsic, type = _INTRINSIC[form.name]
     p.ptx = max(p.ptx, form.ptx)
-    a, b = (_packed(p, p.of(x, x.count), type) for x in i.operands[:2])
+    a, b = (packed(p, p.of(x, x.count), type) for x in i.operands[:2])
     c = p.of(i.operands[2], i.result.count)
     number = c[0].type
     result = "{" + ", ".join([number] * len(c)) + "}"

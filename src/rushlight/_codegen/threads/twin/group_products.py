@@ -5,7 +5,7 @@ Every operand must lie where a copy has landed; which group of products reads it
 
 from __future__ import annotations
 
-from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type
+from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_type
 from rushlight._types.dtype import FLOAT32, INT32
 
 from ..form import WARP
@@ -102,7 +102,7 @@ _COLUMN_OF_B = """  %j8 = and i64 %o, -8
   %p0 = mul i64 %k, {count}
   %place = add i64 %p0, %q1"""
 
-_PRODUCT = expanded("""define internal void {name}(ptr %ctx, ptr %chunks, i64 %da, i64 %db, ptr %c, ptr %d, i1 %counts,
+_PRODUCT = expanded("""define internal void {name}(ptr %ctx, ptr %chunks, {a} %da, i64 %db, ptr %c, ptr %d, i1 %counts,
     ptr %where) noinline nounwind {{
 entry:
   %ar = alloca [{na} x {raw}], align 64
@@ -111,7 +111,7 @@ entry:
   %bw = alloca [{nb} x {n}], align 64
   call void @llvm.memset.p0.i64(ptr %ar, i8 0, i64 {abytes}, i1 false)
   call void @llvm.memset.p0.i64(ptr %br, i8 0, i64 {bbytes}, i1 false)
-  call void {gather_a}(ptr %ctx, ptr %chunks, i64 %da, ptr %ar, ptr %where)
+{left}
   call void {gather_b}(ptr %ctx, ptr %chunks, i64 %db, ptr %br, ptr %where)
 {widen}
   br label %rows
@@ -170,14 +170,64 @@ done:
 """)
 
 
-def wgmma_helper(module: ModuleText, kinds: str, n: int, dense_k: tuple[bool, bool], fma: bool) -> str:
-    """The function (context, chunks, descriptors of a and b, registers of four warps c and d, whether c counts, where)."""
+# the words of a row of a fragment: two columns of a lane, in registers 0 and 1 for the lower eight rows of a warp, 2 and 3 for the
+# upper ones, four registers on for the upper eight columns
+_FRAGMENT = """define internal void {name}(ptr %from, ptr %to) noinline nounwind {{
+entry:
+  br label %outer
+outer:
+  %o = phi i64 [0, %entry], [%o1, %outerend]
+  %warp = lshr i64 %o, 4
+  %r8 = lshr i64 %o, 3
+  %half = and i64 %r8, 1
+  %r7 = and i64 %o, 7
+  %w0 = mul i64 %warp, 256
+  %w1 = mul i64 %half, 64
+  %w2 = mul i64 %r7, 4
+  %w3 = add i64 %w0, %w1
+  %first = add i64 %w3, %w2
+  br label %inner
+inner:
+  %k = phi i64 [0, %outer], [%k1, %inner]
+  %k8 = lshr i64 %k, 3
+  %odd = and i64 %k, 1
+  %k7 = and i64 %k, 7
+  %pair = lshr i64 %k7, 1
+  %x0 = mul i64 %k8, 128
+  %x1 = mul i64 %odd, 32
+  %x2 = add i64 %x0, %x1
+  %x3 = add i64 %x2, %pair
+  %at = add i64 %first, %x3
+  %fp = getelementptr {type}, ptr %from, i64 %at
+  %v = load {type}, ptr %fp
+  %p0 = mul i64 %o, 16
+  %place = add i64 %p0, %k
+  %tp = getelementptr {type}, ptr %to, i64 %place
+  store {type} %v, ptr %tp
+  !turn k mk 16 inner outerend
+outerend:
+  !turn o mo 64 outer done
+done:
+  ret void
+}}
+"""
+
+
+def wgmma_helper(module: ModuleText, kinds: str, n: int, dense_k: tuple[bool | None, bool], fma: bool) -> str:
+    """The function (context, chunks, descriptors of a and b, registers of four warps c and d, whether c counts, where).
+
+    `dense_k` is None for a left operand in registers, whose address stands in the place of its descriptor.
+    """
     form = GROUP_FORMS[kinds]
-    full = f"@rl.wgmma.{kinds}.{n}.{int(dense_k[0])}{int(dense_k[1])}"
+    full = f"@rl.wgmma.{kinds}.{n}.{'r' if dense_k[0] is None else int(dense_k[0])}{int(dense_k[1])}"
     if full in module.definitions:
         return full
     names, depth, item = [], form.k, form.a.itemsize
     for side, count, dense in ((0, 64, dense_k[0]), (1, n, dense_k[1])):
+        if dense is None:
+            names.append(f"@rl.fragment.{item}")
+            module.definitions[names[-1]] = expanded(_FRAGMENT).format(name=names[-1], type=reg_type(form.a))
+            continue
         names.append(f"@rl.gather.{item}.{count}.{side}{int(dense)}")
         address = (_DENSE_K if dense else _DENSE_OUTER).format(item=item)
         position = (_COLUMN_OF_B if side else _ROW_OF_A).format(depth=depth, count=count)
@@ -187,8 +237,13 @@ def wgmma_helper(module: ModuleText, kinds: str, n: int, dense_k: tuple[bool, bo
     number = "i32" if form.result is INT32 else "float"
     na, nb = 64 * depth, n * depth
     widen = [_widen(module, kinds, fma, "a", na), _widen(module, kinds, fma, "b", nb)]
+    left = (
+        f"  call void {names[0]}(ptr %da, ptr %ar)" if dense_k[0] is None
+        else f"  call void {names[0]}(ptr %ctx, ptr %chunks, i64 %da, ptr %ar, ptr %where)"
+    )  # fmt: skip
     module.definitions[full] = _PRODUCT.format(
-        name=full, na=na, nb=nb, raw=f"i{8 * item}", n=number, abytes=na * item, bbytes=nb * item, gather_a=names[0], gather_b=names[1],
+        name=full, na=na, nb=nb, raw=f"i{8 * item}", n=number, abytes=na * item, bbytes=nb * item, left=left,
+        a="ptr" if dense_k[0] is None else "i64", gather_b=names[1],
         widen="\n".join(widen), last="wb.done", warp_words=n // 2 * WARP, depth=depth, eighths=n // 8,
         mul="mul" if number == "i32" else "fmul", add="add" if number == "i32" else "fadd",
     )  # fmt: skip
