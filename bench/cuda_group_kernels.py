@@ -120,3 +120,27 @@ def wgmma_two_groups() -> Case:
     """Two warpgroups and warps that copy, with registers moved between them; 3 slots for 5 turns."""
     dtypes = (BFLOAT16, BFLOAT16, FLOAT32)
     return tile_product("wgmma_two_groups", dtypes, (256, 64, 320), (256, 64, 64), 8, stages=3, orders="kk")
+
+
+@unit("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", "fence.proxy.async", "wgmma.fence", "wgmma.wait_group")
+def wgmma_chain() -> Case:
+    """A product whose result, by pointwise work, is the left operand of another, from registers; five turns that overlap."""
+    rows, keys, width, step = 128, 296, 64, 64
+    names = {"x": FLOAT16, "y": FLOAT16, "z": FLOAT16, "out": FLOAT32, "n": [INT32]}
+    b, (x, y, z, out, n) = builder("wgmma_chain", names)
+    zero, one, wide_, high = (b.number(k, INT32) for k in (0, 1, width, rows))
+    tile = lambda p, count, first, size: b.tile(p, (count, wide_), (wide_, one), (first, zero), (size, width))
+    left = tile(x, high, zero, rows)
+
+    def turn(i: Term, total: Term) -> list[Term]:
+        scores = b.matrix_product(left, tile(y, n, i, step).permute(1, 0), b.number(0, FLOAT32, (rows, step)))
+        return [b.matrix_product((scores + 1.0).to(FLOAT16), tile(z, n, i, step), total * 0.5)]
+
+    (total,) = b.loop(0, n, step, [b.number(0, FLOAT32, (rows, width))], turn)
+    (out + b.index(rows * width).reshape(rows, width)).store(total)
+    random = np.random.default_rng(7)
+    arrays = [
+        random.integers(-1, 2, shape).astype(np.float16) for shape in ((rows, width), (keys, width), (keys, width))
+    ]
+    kernel = b.finish(warps=8, stages=2, divisible=dict.fromkeys(range(4), 16))
+    return Case(kernel, (1,), [*arrays, np.zeros((rows, width), np.float32), keys], 1e-6, 1e-5)

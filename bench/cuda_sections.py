@@ -327,15 +327,17 @@ def way_of_products() -> str:
 
 
 def products(setting: Setting) -> Iterator[Item]:
-    """Products by the one who is asked for: `RUSHLIGHT_CUDA_GEMM`, `RUSHLIGHT_CUDA_PRODUCTS`, `RUSHLIGHT_CUDA_SCHEDULE`."""
+    """Products, and attention, by the one who is asked for: `RUSHLIGHT_CUDA_GEMM`, `RUSHLIGHT_CUDA_PRODUCTS`, `RUSHLIGHT_CUDA_SCHEDULE`."""
     way = way_of_products()
     if way == "library":
         from rushlight._backends.cuda.libraries.cublaslt import find_library
 
         if find_library() is None:
             return
+    # attention knows two ways, whatever the schedule of products
+    begins = ("matmul", "scaled", "attention") if way in ("mma", "wgmma") else ("matmul", "scaled")
     for name, build in ROWS.items():
-        if name.startswith(("matmul", "scaled")):
+        if name.startswith(begins):
             module = setting.modules["rushlight"]
             yield f"products {way}", name, lambda build=build, module=module: _timed_row(build, module, setting.dry)
 

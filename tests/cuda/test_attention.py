@@ -256,3 +256,27 @@ def test_sequences_of_different_lengths() -> None:
     prelude = "import rushlight as torch\nfrom rushlight.nn.attention.varlen import AuxRequest, varlen_attn\n"
     outcomes = outcomes_of(prelude, VARLEN)
     assert not any(outcomes.values()), outcomes
+
+
+WARPGROUPS = """
+f = torch.nn.functional
+heads = [torch.randn(1, n, 128, 64).bfloat16() for n in (2, 1, 1)]
+run = lambda xs: f.scaled_dot_product_attention(*xs, is_causal=True, enable_gqa=True)
+far, near = ([x.to(device, kind).requires_grad_() for x in heads] for device, kind in (("cuda", torch.bfloat16), ("cpu", torch.float32)))
+out, expected = run(far), run(near)
+torch.testing.assert_close(out.cpu().float(), expected, rtol=2e-2, atol=2e-2)
+upstream = torch.randn_like(expected).bfloat16()
+out.backward(upstream.cuda())
+expected.backward(upstream.float())
+for x, y in zip(far, near):
+    torch.testing.assert_close(x.grad.cpu().float(), y.grad, rtol=3e-2, atol=3e-2)
+from rushlight.cuda.access import gpus
+assert sum(bool(k.maps) for k in gpus().kernels(out.device).known.values()) == 3, "a kernel takes no tensor maps"
+"""
+
+
+@pytest.mark.cuda
+def test_attention_by_warpgroups() -> None:
+    """Forward and backward on a device, with one head of keys for two of queries."""
+    found = outcomes_of("import rushlight as torch", {"attention": WARPGROUPS}, RUSHLIGHT_CUDA_PRODUCTS="wgmma")
+    assert found == {"attention": ""}

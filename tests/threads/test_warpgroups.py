@@ -91,17 +91,60 @@ def one_instruction(
     roles = b.emit("roles", [zero, one, one, start], [held], [copying, multiplying], carried=0)
     b.emit("barrier", [], [])
     _store(b, roles.result, body.params[2], n)
-    # shared memory byte by byte, to the last argument
+    _show(b, buffer, size, body.params[3])
+    kernel = ThreadKernel("one_instruction", body, frozenset(range(4)), {}, 4, None)
+    kernel.maps, kernel.copiers, kernel.shared = [m for m, *_ in boxes], 4, size + 16
+    barriers.offset = size
+    return kernel
+
+
+def run_left_from_registers(registers: Any, right: Any) -> tuple[Any, int, Any]:
+    """One product of [64, 16] in registers, eight for each of 128 threads, and the first 16 rows of [64, 128] in memory: its
+    result, the descriptor of the right operand, shared memory as it was.
+    """
+    body = Body([Registers(INT64, 1, True)] * 4)
+    b, size = ThreadBuilder(body, 4), 2 * COLUMNS * DEPTH
+    buffer, barriers = Buffer(size, 1024), Buffer(8)
+    tile_map = TileMap("float16", 2, 1, (COLUMNS, DEPTH), (COLUMNS,), (64, DEPTH))
+    thread = b.index(range(0, 16, 2), [16, 32, 64, 128, 256], [512, 1024])
+    address = b.pointwise("add", b.wide(thread), body.params[0])
+    left = b.emit("load", [address], [Registers(FLOAT16, 8)], dtype=FLOAT16, vector=1).result
+    zero, held = b.number(0, INT32), Registers(FLOAT32, COLUMNS // 2)
+    b.emit("mbarrier_init", [], [], buffer=barriers, arrivals=(1,), ring=True)
+    with b.body() as copying:
+        b.emit("mbarrier_expect", [zero], [], buffer=barriers, bytes=size, ring=True)
+        for box in range(COLUMNS // 64):
+            at = [b.number(x, INT32) for x in (box * 128 * DEPTH, 0, 64 * box, 0)]
+            b.emit("tile_copy", at, [], buffer=buffer, barriers=barriers, map=0, bytes=128 * DEPTH, ring=True)
+    side = Side(0, (), 128 * DEPTH, 1024, False)
+    with b.body() as multiplying:
+        b.emit("mbarrier_wait", [zero, zero], [], buffer=barriers, ring=True)
+        (left,) = b.emit("wgmma_fence", [left], [left.type]).results
+        operands = [zero, b.emit("undefined", [], [held]).result, b.number(False, BOOL), left]
+        made = b.emit(
+            "wgmma", operands, [held], form="f32.f16.f16", n=COLUMNS, a=None, b=side, buffer=buffer, ring=True
+        ).result
+        b.emit("wgmma_commit", [], [])
+        multiplying.yielded = b.emit("wgmma_wait", [made], [held], pending=0).results
+    made = b.emit("roles", [], [held], [copying, multiplying]).result
+    b.emit("barrier", [], [])
+    _store(b, made, body.params[2], COLUMNS)
+    _show(b, buffer, size, body.params[3])
+    kernel = ThreadKernel("left_from_registers", body, frozenset(range(4)), {}, 4, None)
+    kernel.maps, kernel.copiers, kernel.shared, barriers.offset = [tile_map], 4, size + 8, size
+    out, image = np.zeros((ROWS, COLUMNS), np.float32), np.zeros(size, np.uint8)
+    run_thread_kernel(kernel, (1,), [registers, right, out, image], [None] * 4)
+    return out, side.descriptor(), image
+
+
+def _show(b: ThreadBuilder, buffer: Buffer, size: int, pointer: Any) -> None:
+    """Shared memory byte by byte."""
     each = size // 128
     thread = b.index([0] * each, [1, 2, 4, 8, 16], [32, 64])
     first = b.pointwise("mul", thread, b.number(each, INT32))
     place = b.pointwise("add", first, b.index(range(each), [0] * 5, [0] * 2))
     raw = b.emit("shared_load", [place], [Registers(UINT8, each)], buffer=buffer, dtype=UINT8, vector=1).result
-    b.emit("store", [b.pointwise("add", b.wide(place), body.params[3]), raw], [], vector=1)
-    kernel = ThreadKernel("one_instruction", body, frozenset(range(4)), {}, 4, None)
-    kernel.maps, kernel.copiers, kernel.shared = [m for m, *_ in boxes], 4, size + 16
-    barriers.offset = size
-    return kernel
+    b.emit("store", [b.pointwise("add", b.wide(place), pointer), raw], [], vector=1)
 
 
 def _store(b: ThreadBuilder, value: Any, pointer: Any, n: int) -> None:

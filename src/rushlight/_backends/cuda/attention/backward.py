@@ -14,8 +14,10 @@ from rushlight._backends.cuda.attention.scores import (
     Sizes,
     block_sizes,
     padded,
+    rows_from,
     tile_ranges,
 )
+from rushlight._backends.cuda.attention.warpgroups import group_sizes, groups_attend
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 
@@ -36,14 +38,15 @@ class _Back(Operands):
         delta: Operand,
         mask: Sequence[Operand],
     ) -> None:
-        super().__init__(form, q, k, v, mask)
+        super().__init__(form, q, k, v, mask, groups_attend(form, (q, ct, k, v), mask, backward=True))
         self.ct, self.norm, self.delta = (self.array(x, n) for x, n in ((ct, "ct"), (norm, "norm"), (delta, "delta")))
 
     def builder(self, of: str, rows: int) -> tuple[Sizes, TermBuilder]:
         """The tiles, and the builder of the kernel for the cotangents of so many queries or keys, once all parameters are
         there.
         """
-        size = block_sizes(self.dtype, padded(max(self.width, self.depth)), rows, backward=True)
+        sizes = group_sizes if self.grouped else block_sizes
+        size = sizes(self.dtype, padded(max(self.width, self.depth)), rows, backward=True)
         return size, self.arguments.builder(f"attention_to_{of}_{self.dtype.abbr}_{self.width}_{self.depth}")
 
     def store(
@@ -82,21 +85,22 @@ def to_queries_launch(
     size, b = given.builder("queries", given.rows)
     n_rows, n_keys = given.sizes(b)
     start, at = given.begin(b, n_rows, size.held)
-    lines = start + b.index(size.held)
-    rows = lines[:, None]
-    query = given.tile(b, given.q, at, lines, n_rows, given.width)
-    cotangent = given.tile(b, given.ct, at, lines, n_rows, given.depth)
+    held = rows_from(b, start, size.held)
+    lines, rows = held.lines, held.lines[:, None]
+    query = given.tile(b, given.q, at, held, n_rows, given.width)
+    cotangent = given.tile(b, given.ct, at, held, n_rows, given.depth)
     norms, deltas = (x[:, None] for x in given.row_numbers(b, at, lines, n_rows))
+    less = -norms
     before, after = form.bounds()
     ranges = tile_ranges(b, start, size.held, size.others, n_keys, before, after, given.keys % size.others != 0)
     shape, wide = (size.held, size.others), padded(given.width)
 
     def step(first: Term, edge: bool, total: Term) -> list[Term]:
-        places = first + b.index(size.others)
+        places = rows_from(b, first, size.others)
         keys = given.tile(b, given.k, at, places, n_keys, given.width, even=not edge)
         values = given.tile(b, given.v, at, places, n_keys, given.depth, turned=True, even=not edge)
-        scores = given.scores(b, query, keys.permute(1, 0), at, rows, places[None, :], edge)
-        weights = b.apply("exp2", scores - norms)
+        scores = given.scores(b, query, keys.permute(1, 0), at, rows, places.lines[None, :], edge)
+        weights = scores.weights(b, norms, less)
         share = b.matrix_product(cotangent, values, b.number(0, given.sums, shape), form.precision)
         slopes = given.slopes(b, weights, share, deltas, given.kept(b, at, rows, first, size.others))
         return [b.matrix_product(slopes.to(given.dtype), keys, total, form.precision)]
@@ -126,21 +130,22 @@ def to_keys_launch(
     size, b = given.builder("keys", given.keys)
     n_rows, n_keys = given.sizes(b)
     start, at = given.begin(b, n_keys, size.held)
-    places = start + b.index(size.held)
-    columns = places[:, None]
-    keys = given.tile(b, given.k, at, places, n_keys, given.width)
-    values = given.tile(b, given.v, at, places, n_keys, given.depth)
+    held = rows_from(b, start, size.held)
+    places, columns = held.lines, held.lines[:, None]
+    keys = given.tile(b, given.k, at, held, n_keys, given.width)
+    values = given.tile(b, given.v, at, held, n_keys, given.depth)
     left, right = form.bounds()
     ranges = tile_ranges(b, start, size.held, size.others, n_rows, right, left, given.rows % size.others != 0)
     shape = (size.held, size.others)
 
     def step(first: Term, edge: bool, of_k: Term, of_v: Term) -> list[Term]:
-        lines = first + b.index(size.others)
-        query = given.tile(b, given.q, at, lines, n_rows, given.width, even=not edge)
-        cotangent = given.tile(b, given.ct, at, lines, n_rows, given.depth, even=not edge)
+        turn = rows_from(b, first, size.others)
+        lines = turn.lines
+        query = given.tile(b, given.q, at, turn, n_rows, given.width, even=not edge)
+        cotangent = given.tile(b, given.ct, at, turn, n_rows, given.depth, even=not edge)
         norms, deltas = (x[None, :] for x in given.row_numbers(b, at, lines, n_rows))
         scores = given.scores(b, keys, query.permute(1, 0), at, lines[None, :], columns, edge)
-        weights = b.apply("exp2", scores - norms)
+        weights = scores.weights(b, norms)
         kept = given.kept(b, at, lines[:, None], start, size.held)
         kept = None if kept is None else kept.permute(1, 0)
         share = b.matrix_product(values, cotangent.permute(1, 0), b.number(0, given.sums, shape), form.precision)

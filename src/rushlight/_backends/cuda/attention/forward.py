@@ -7,7 +7,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rushlight._backends.cuda.attention.scores import LOG2_E, AttentionForm, Operands, block_sizes, padded, tile_ranges
+from rushlight._backends.cuda.attention.scores import (
+    LOG2_E,
+    AttentionForm,
+    Operands,
+    Scores,
+    block_sizes,
+    padded,
+    power,
+    rows_from,
+    tile_ranges,
+)
+from rushlight._backends.cuda.attention.warpgroups import group_sizes, groups_attend
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import DType
@@ -20,14 +31,14 @@ def begun(b: TermBuilder, sums: DType, rows: int, width: int) -> list[Term]:
     return [b.number(-math.inf, sums, (rows,)), b.number(0, sums, (rows,)), b.number(0, sums, (rows, width))]
 
 
-def weighed(b: TermBuilder, scores: Term, top: Term, total: Term) -> tuple[Term, Term, Term, Term]:
-    """The largest scores and the sums of weights with more scores (in units of log2), the weights of these, and the factor
+def weighed(b: TermBuilder, scores: Scores, top: Term, total: Term) -> tuple[Term, Term, Term, Term]:
+    """The largest scores (in units of log2) and the sums of weights with more scores, the weights of these, and the factor
     of what was summed before.
     """
-    new_top = top.greatest(b.largest(scores, 1))
+    new_top = top.greatest(scores.top(b))
     base = b.where(new_top.equals(-math.inf), 0.0, new_top)
-    weights = b.apply("exp2", scores - base[:, None])
-    shrink = b.apply("exp2", top - base)
+    weights = scores.weights(b, base[:, None])
+    shrink = power(b, top - base, scores.narrow)
     return new_top, total * shrink + b.total(weights, 1), weights, shrink
 
 
@@ -42,22 +53,24 @@ def forward_launch(
     form: AttentionForm, q: Operand, k: Operand, v: Operand, mask: Sequence[Operand], out: Operand, norm: Operand
 ) -> Launch:
     """out = softmax(scores) v of [*B, L, E], [*B, S, E], [*B, S, F], and norm = log(sum(exp(scores))) [*B, L]."""
-    given = Operands(form, q, k, v, mask)
+    grouped = groups_attend(form, (q, k, v), mask)
+    given = Operands(form, q, k, v, mask, grouped)
     to, to_norm = given.array(out, "out"), given.array(norm, "norm")
-    size = block_sizes(q.dtype, padded(max(given.width, given.depth)), given.rows)
+    sizes = group_sizes if grouped else block_sizes
+    size = sizes(q.dtype, padded(max(given.width, given.depth)), given.rows)
     b = given.arguments.builder(f"attention_{q.dtype.abbr}_{given.width}_{given.depth}")
     n_rows, n_keys = given.sizes(b)
     start, at = given.begin(b, n_rows, size.held)
-    lines = start + b.index(size.held)
-    rows = lines[:, None]
-    query = given.tile(b, given.q, at, lines, n_rows, given.width)
+    held = rows_from(b, start, size.held)
+    lines, rows = held.lines, held.lines[:, None]
+    query = given.tile(b, given.q, at, held, n_rows, given.width)
     sums, deep = given.sums, padded(given.depth)
     before, after = form.bounds()
     ranges = tile_ranges(b, start, size.held, size.others, n_keys, before, after, given.keys % size.others != 0)
 
     def step(first: Term, edge: bool, top: Term, total: Term, mixed: Term) -> list[Term]:
-        places = first + b.index(size.others)
-        columns = places[None, :]
+        places = rows_from(b, first, size.others)
+        columns = places.lines[None, :]
         keys = given.tile(b, given.k, at, places, n_keys, given.width, turned=True, even=not edge)
         scores = given.scores(b, query, keys, at, rows, columns, edge)
         new_top, total, weights, shrink = weighed(b, scores, top, total)

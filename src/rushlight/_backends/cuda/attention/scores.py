@@ -13,9 +13,23 @@ from rushlight._backends.cuda.arguments import Arguments, Array, Batch
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._backends.cuda.random.philox import in_order, uniform, words
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
-from rushlight._types.dtype import BOOL, INT32, UINT64, DType
+from rushlight._types.dtype import BOOL, FLOAT32, INT32, UINT64, DType
 
-__all__ = ["LOG2_E", "AttentionForm", "Dropout", "Operands", "Ranges", "Sizes", "block_sizes", "padded", "tile_ranges"]
+__all__ = [
+    "LOG2_E",
+    "AttentionForm",
+    "Dropout",
+    "Operands",
+    "Ranges",
+    "Rows",
+    "Scores",
+    "Sizes",
+    "block_sizes",
+    "padded",
+    "power",
+    "rows_from",
+    "tile_ranges",
+]
 
 LOG2_E = math.log2(math.e)
 Score = Callable[[TermBuilder, Term, tuple[Term, ...], Term, Term], Term]
@@ -85,11 +99,63 @@ def block_sizes(dtype: DType, width: int, rows: int, backward: bool = False) -> 
     return found._replace(held=min(found.held, padded(rows)))
 
 
+class Scores(NamedTuple):
+    """Scores of pairs, in units of log2 times `factor`, which is positive; -inf where a pair takes no part.
+
+    `narrow`: weights become numbers of 16 bits, so that a factor may be multiplied together with a subtraction, and the hardware's
+    exponential will do.
+    """
+
+    values: Term
+    factor: float
+    narrow: bool
+
+    @staticmethod
+    def of(values: Term, factor: float, narrow: bool) -> Scores:
+        return Scores(values, factor, True) if narrow and factor > 0 else Scores(values * factor, 1.0, narrow)
+
+    def limited(self, b: TermBuilder, inside: Term) -> Scores:
+        """-inf where a condition does not hold."""
+        return self._replace(values=b.where(inside.spread(self.values.shape), self.values, -math.inf))
+
+    def top(self, b: TermBuilder) -> Term:
+        """The largest of each row, in units of log2."""
+        largest = b.largest(self.values, 1)
+        return largest if self.factor == 1.0 else largest * self.factor
+
+    def weights(self, b: TermBuilder, base: Term, less: Term | None = None) -> Term:
+        """2**(scores - base); `less` is -base, where a loop does not change it."""
+        if self.factor == 1.0:
+            return power(b, self.values - base, self.narrow)
+        shape = self.values.shape
+        factor, less = b.number(self.factor, self.values.dtype, shape), (-base if less is None else less).spread(shape)
+        return power(b, b.apply("fma", self.values, factor, less), self.narrow)
+
+
+def power(b: TermBuilder, x: Term, narrow: bool) -> Term:
+    """2**x."""
+    return b.approximate("exp2", x) if narrow and x.dtype is FLOAT32 else b.apply("exp2", x)
+
+
+class Rows(NamedTuple):
+    """The numbers of the rows of a tile."""
+
+    first: Term
+    lines: Term
+
+
+def rows_from(b: TermBuilder, first: Term, size: int) -> Rows:
+    return Rows(first, first + b.index(size))
+
+
 class Operands:
     """q, k, v and masks among the parameters of a kernel, and the sizes."""
 
-    def __init__(self, form: AttentionForm, q: Operand, k: Operand, v: Operand, mask: Sequence[Operand]) -> None:
-        self.form, self.arguments = form, Arguments()
+    def __init__(
+        self, form: AttentionForm, q: Operand, k: Operand, v: Operand, mask: Sequence[Operand], grouped: bool = False
+    ) -> None:
+        self.form, self.arguments, self.grouped = form, Arguments(), grouped
+        self.shapes: dict[Array, tuple[int, ...]] = {}
         self.rows, self.keys, self.width, self.depth = q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1]
         self.count = _product(q.shape[:-2])
         self.batch = Batch(self.arguments, q.shape[:-2])
@@ -104,7 +170,9 @@ class Operands:
             self.state = self.arguments.pointer(form.dropout.state, "state", UINT64)
 
     def array(self, x: Operand, name: str) -> Array:
-        return Array(self.arguments, x, name)
+        made = Array(self.arguments, x, name)
+        self.shapes[made] = x.shape
+        return made
 
     def sizes(self, b: TermBuilder) -> tuple[Term, Term]:
         """How many queries and keys there are."""
@@ -125,14 +193,17 @@ class Operands:
         b: TermBuilder,
         x: Array,
         at: tuple[Term, ...],
-        rows: Term,
+        of: Rows,
         count: Term,
         width: int,
         turned: bool = False,
         even: bool = False,
     ) -> Term:
         """Rows of an operand, [rows, padded width], or turned; zeros outside."""
-        columns = b.index(padded(width))
+        if self.grouped:
+            made = self._array_tile(b, x, at, of, count, width)
+            return made.permute(1, 0) if turned else made
+        rows, columns = of.lines, b.index(padded(width))
         inside = None if even else rows < count
         places = (rows[:, None], columns[None, :])
         if padded(width) != width:
@@ -148,19 +219,31 @@ class Operands:
         pointers = x.pointer(b, *at, *places)
         return pointers.load(inside, None if inside is None else 0)
 
+    def _array_tile(self, b: TermBuilder, x: Array, at: tuple[Term, ...], of: Rows, count: Term, width: int) -> Term:
+        """The same by a bulk copy; dims of the batch that do not move it are left out."""
+        shape = self.shapes[x]
+        dims = [d for d in range(len(at)) if shape[d] > 1 and x.strides[d] != (0,)]
+        sizes = [self.arguments.term(b, self.batch.counts[d]) for d in dims] + [count, b.number(width, INT32)]
+        strides = [x.stride(b, d) for d in (*dims, len(at), len(at) + 1)]
+        starts = [*(at[d] for d in dims), of.first, b.number(0, INT32)]
+        size = (of.lines.shape[0], padded(width))
+        whole = b.tile(self.arguments.term(b, x.at), sizes, strides, starts, (*(1,) * len(dims), *size))
+        return whole.reshape(*size)
+
     def scores(
         self, b: TermBuilder, left: Term, right: Term, at: tuple[Term, ...], rows: Term, columns: Term, edge: bool
-    ) -> Term:
-        """Scores in units of log2, -inf where a pair takes no part: of queries and keys [R, C] with `rows` [R, 1] and
-        `columns` [1, C], or of keys and queries [C, R] with these turned.
+    ) -> Scores:
+        """Scores of queries and keys [R, C] with `rows` [R, 1] and `columns` [1, C], or of keys and queries [C, R] with these
+        turned.
 
         `edge`: some of the pairs may be outside; without it none are.
         """
         form, shape = self.form, (left.shape[0], right.shape[1])
         n_rows, n_keys = self.sizes(b)
         products = b.matrix_product(left, right, b.number(0, self.sums, shape), form.precision)
+        narrow = self.dtype.itemsize == 2
         if form.score is None and not self.masks:
-            scores = products * (form.scale * LOG2_E)
+            found = Scores.of(products, form.scale * LOG2_E, narrow)
         else:
             scores = products * form.scale
             if form.score is not None:
@@ -169,10 +252,8 @@ class Operands:
             for mask, dtype in self.masks:
                 value = mask.pointer(b, *at, rows, columns).load(inside, 0)
                 scores = b.where(value, scores, -math.inf) if dtype is BOOL else scores + value
-            scores = scores * LOG2_E
-        if edge:
-            scores = b.where(self.takes_part(b, rows, columns).spread(shape), scores, -math.inf)
-        return scores
+            found = Scores.of(scores, LOG2_E, narrow)
+        return found.limited(b, self.takes_part(b, rows, columns)) if edge else found
 
     def takes_part(self, b: TermBuilder, rows: Term, columns: Term) -> Term:
         """Which pairs are inside, by their indices alone."""

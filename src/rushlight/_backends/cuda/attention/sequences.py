@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rushlight._backends.cuda.arguments import Arguments, Array
 from rushlight._backends.cuda.attention.forward import begun, finished, weighed
-from rushlight._backends.cuda.attention.scores import LOG2_E, Ranges, Sizes, block_sizes, padded
+from rushlight._backends.cuda.attention.scores import LOG2_E, Ranges, Scores, Sizes, block_sizes, padded
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import INT32
@@ -181,10 +181,11 @@ class _Kernel:
 
     def scores(
         self, b: TermBuilder, at: _Place, left: Term, right: Term, lines: Term, places: Term, edge: bool
-    ) -> Term:
-        """Scores in units of log2, of rows and keys or turned, as `lines` and `places` lie; -inf where none take part."""
+    ) -> Scores:
+        """Scores of rows and keys or turned, as `lines` and `places` lie."""
         of, shape = self.of, (left.shape[0], right.shape[1])
-        scores = b.matrix_product(left, right, b.number(0, self.sums, shape), of.precision) * (of.scale * LOG2_E)
+        products = b.matrix_product(left, right, b.number(0, self.sums, shape), of.precision)
+        scores = Scores.of(products, of.scale * LOG2_E, of.q.dtype.itemsize == 2)
         if not edge:
             return scores
         inside = (lines < at.queries * of.each) & (places < at.keys)
@@ -193,7 +194,7 @@ class _Kernel:
             inside = inside & (places <= stands + of.right)
         if of.left >= 0:
             inside = inside & (stands <= places + of.left)
-        return b.where(inside.spread(shape), scores, -math.inf)
+        return scores.limited(b, inside)
 
     def key_ranges(self, b: TermBuilder, at: _Place) -> Ranges:
         """The keys of the rows from `at.start` on."""
@@ -416,6 +417,8 @@ def to_queries(of: Sequences, ct: Operand, norm: Operand, delta: Operand, out: O
     query = kernel.row_tile(b, "q", at, lines, width, False)
     cotangent = kernel.row_tile(b, "ct", at, lines, depth, False)
     norms, deltas = (kernel.row_numbers(b, label, at, lines)[:, None] for label in ("norm", "delta"))
+    norms = norms * LOG2_E
+    less = -norms
     shape = (size.held, size.others)
 
     def turn(first: Term, edge: bool, total: Term) -> list[Term]:
@@ -423,7 +426,7 @@ def to_queries(of: Sequences, ct: Operand, norm: Operand, delta: Operand, out: O
         keys = kernel.key_tile(b, "k", at, places, width, False, not edge)
         values = kernel.key_tile(b, "v", at, places, depth, True, not edge)
         scores = kernel.scores(b, at, query, keys.permute(1, 0), lines[:, None], places[None, :], edge)
-        weights = b.apply("exp2", scores - norms * LOG2_E)
+        weights = scores.weights(b, norms, less)
         share = b.matrix_product(cotangent, values, b.number(0, kernel.sums, shape), of.precision)
         slopes = (weights * (share - deltas) * of.scale).to(of.q.dtype)
         return [b.matrix_product(slopes, keys, total, of.precision)]
@@ -458,7 +461,7 @@ def to_keys(of: Sequences, ct: Operand, norm: Operand, delta: Operand, to_k: Ope
         cotangent = kernel.row_tile(b, "ct", at, lines, depth, not edge)
         norms, deltas = (kernel.row_numbers(b, label, at, lines)[None, :] for label in ("norm", "delta"))
         scores = kernel.scores(b, at, keys, query.permute(1, 0), lines[None, :], places[:, None], edge)
-        weights = b.apply("exp2", scores - norms * LOG2_E)
+        weights = scores.weights(b, norms * LOG2_E)
         share = b.matrix_product(values, cotangent.permute(1, 0), b.number(0, kernel.sums, shape), of.precision)
         slopes = (weights * (share - deltas) * of.scale).to(of.q.dtype)
         of_v = b.matrix_product(weights.to(of.q.dtype), cotangent, of_v, of.precision)

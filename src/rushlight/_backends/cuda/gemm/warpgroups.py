@@ -29,7 +29,7 @@ def _way(text: str) -> str:
 
 PRODUCTS: Knob[str] = Knob(
     "cuda_products", env="RUSHLIGHT_CUDA_PRODUCTS", kind=_way, default="mma", planned=True,
-    doc="How our products multiply on sm_90a: `mma` (mma.sync), or `wgmma` (warpgroups and bulk copies) where operands allow it.",
+    doc="How our products and attention multiply on sm_90a: `mma` (mma.sync), or `wgmma` (warpgroups and bulk copies) where operands allow it.",
 )  # fmt: skip
 
 ROW_BYTES = 128  # of a tile along k
