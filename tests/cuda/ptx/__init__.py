@@ -9,6 +9,6 @@ does not know.
 from . import accesses, bulk, control, matrix, scalar
 from .machine import BUILDERS, Machine
 from .parser import PtxError, parse
-from .running import Ran, run_kernel, run_plain, run_step, run_text
+from .running import Ran, run_kernel, run_over, run_plain, run_text
 
-__all__ = ["BUILDERS", "Machine", "PtxError", "Ran", "parse", "run_kernel", "run_plain", "run_step", "run_text"]
+__all__ = ["BUILDERS", "Machine", "PtxError", "Ran", "parse", "run_kernel", "run_plain", "run_over", "run_text"]

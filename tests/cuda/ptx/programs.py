@@ -12,7 +12,7 @@ from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._backends.reference import run as run_reference
 from rushlight._types.dtype import BY_NAME
 
-from .running import run_step
+from .running import run_over
 
 __all__ = ["PtxDevice", "PtxProgram", "check_primitive"]
 
@@ -39,7 +39,7 @@ class PtxProgram(Ran):
                         else np.frombuffer(data, np.uint8).copy(),
                     )
             given = [self._argument(a, words) for a in step.arguments]
-            ran = run_step(step, given, self.memory.buffers, self.architecture)
+            ran = run_over(step.kernel, step.grid, given, self.memory.buffers, self.architecture)
             self.opcodes |= ran.opcodes
             self.launches += 1
 
@@ -54,7 +54,8 @@ class PtxDevice(Device):
     def run(self, steps: Any, undefined: int = 0) -> None:
         for step in steps:
             assert isinstance(step, Launch), f"{step.name} is no kernel"
-            run_step(step, [self.argument(a) for a in step.arguments], self.memory.buffers, self.architecture)
+            given = [self.argument(a) for a in step.arguments]
+            run_over(step.kernel, step.grid, given, self.memory.buffers, self.architecture)
 
 
 def check_primitive(primitive: Any, arrays: Any, params: Any, architecture: str) -> PtxProgram:

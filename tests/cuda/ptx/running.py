@@ -21,7 +21,7 @@ from .machine import Machine
 from .memory import GlobalMemory
 from .parser import Instruction, Module, parse
 
-__all__ = ["Ran", "launch", "run_kernel", "run_plain", "run_step", "run_text"]
+__all__ = ["Ran", "launch", "run_kernel", "run_plain", "run_over", "run_text"]
 
 
 @dataclass
@@ -77,9 +77,11 @@ def launch(
     return Ran(ptx, opcodes(module), machine.count, machine.moved)
 
 
-def run_step(step: Any, given: Sequence[Any], buffers: Sequence[Any], architecture: str) -> Ran:
-    """A launch of a program over buffers (address, bytes), whose addresses its arguments hold."""
-    made = lower(step.kernel, architecture)
+def run_over(
+    kernel: Kernel, grid: Sequence[int], given: Sequence[Any], buffers: Sequence[Any], architecture: str
+) -> Ran:
+    """A launch over buffers (`address`, `data`: bytes), whose addresses the arguments hold."""
+    made = lower(kernel, architecture)
     ptx = ptx_of(nvptx_text(made), architecture)
     memory = GlobalMemory([max(b.data.size, 1) for b in buffers] + _constants(_parsed(ptx)))
     places = [memory.put(b.data) for b in buffers]
@@ -91,7 +93,7 @@ def run_step(step: Any, given: Sequence[Any], buffers: Sequence[Any], architectu
         return address  # of nothing: no thread may touch it
 
     arguments = [moved(a) if k in made.pointers else a for k, a in enumerate(given)]
-    ran = launch(ptx, made, step.grid, arguments, memory)
+    ran = launch(ptx, made, grid, arguments, memory)
     for buffer, place in zip(buffers, places, strict=True):
         memory.get(place, buffer.data)
     return ran
