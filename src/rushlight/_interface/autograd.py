@@ -5,7 +5,7 @@ from __future__ import annotations
 from rushlight._engine.autograd.api import run_in_halves, zero_gradients
 from rushlight._engine.autograd.engine import queue_callback
 from rushlight._engine.autograd.node import Node, Packed, packed, split_edge
-from rushlight._engine.autograd.rules import record, record_all
+from rushlight._engine.autograd.rules import as_it_is, record, record_all
 from rushlight._engine.core.hooks import bump, last_change
 from rushlight._engine.core.tensor import add_view, edge_of, meta_of
 from rushlight._engine.indexing.inplace import check_writable, rebase

@@ -15,7 +15,7 @@ from rushlight._engine.core.state import (
     beside,
     inherit,
 )
-from rushlight._engine.core.tensor import alias, make
+from rushlight._engine.core.tensor import alias, make, version_of
 from rushlight._engine.dispatch.modes import Decorating
 from rushlight._types.layout import (
     contiguous_strides,
@@ -41,6 +41,7 @@ __all__ = [
     "inherit",  # let threads of backward take over a thread-local object
     "Decorating",  # base of context managers that are decorators too
     # Tensors.
+    "version_of",  # how often a tensor was changed in place
     "alias",  # another tensor over the same memory, outside of any graph
     "make",  # a tensor over a storage
     "Spec",  # dtype, device, shape and strides of a tensor, interned

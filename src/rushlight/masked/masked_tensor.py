@@ -17,7 +17,7 @@ from rushlight import Tensor
 from rushlight import layout as Layout
 from rushlight._interface.autograd import record
 from rushlight._interface.kinds import Kind, make_kind
-from rushlight._interface.tensors import Spec, alias
+from rushlight._interface.tensors import Spec, alias, version_of
 
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "make_masked", "masked_tensor", "payload", "payload_mask", "payload_of", "values_of",
            "with_payload"]  # fmt: skip
@@ -60,11 +60,22 @@ class MaskedTensor(Kind):
     MaskedTensor(  2.5000, True)
     """
 
-    __slots__ = ("_masked_data", "_masked_mask")
+    __slots__ = ("_masked_data", "_masked_mask", "_since")
 
     backend = "MaskedTensor"
     _masked_data: Tensor
     _masked_mask: Tensor
+    _since: int  # what the version is beyond that of the elements' memory
+
+    @property
+    def _changed(self) -> int:
+        """How often it was changed in place: it was given other elements, or these were written."""
+        return self._since + version_of(self._masked_data)
+
+    def _copy_of_parts(self) -> Any:
+        made = make_masked(self._masked_data, self._masked_mask, type(self))
+        made._since = self._since
+        return made
 
     def __new__(cls, data: Any, mask: Any, requires_grad: bool = False) -> MaskedTensor:
         made = _checked(cls, data, mask)
@@ -270,7 +281,7 @@ def make_masked(data: Tensor, mask: Tensor, cls: type[MaskedTensor] = MaskedTens
     data = data.detach() if data._rg else data
     spec = data._spec if data.layout is rushlight.strided else Spec.of(data.dtype, data.device, tuple(data.shape))
     made = make_kind(cls, spec)
-    made._masked_data, made._masked_mask = data, mask
+    made._masked_data, made._masked_mask, made._since = data, mask, -version_of(data)
     return made
 
 
@@ -282,8 +293,10 @@ def _rebuild(cls: type[MaskedTensor], data: Tensor, mask: Tensor, requires_grad:
 
 
 def hold(x: MaskedTensor, other: MaskedTensor) -> None:
-    """Let `x` hold what `other` holds."""
+    """Let `x` hold what `other` holds: a change in place."""
+    changed = x._changed
     x._masked_data, x._masked_mask, x._spec = other._masked_data, other._masked_mask, other._spec
+    x._since = changed + 1 - version_of(x._masked_data)
 
 
 # ***** elements in a row: those of a sparse one are its values *****

@@ -11,7 +11,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor, is_grad_enabled
-from rushlight._interface.autograd import record
+from rushlight._interface.autograd import as_it_is, record
 from rushlight._interface.operators import OPERATORS, function_of
 from rushlight.masked import reductions
 from rushlight.masked.masked_tensor import (
@@ -44,6 +44,9 @@ def node_name(name: str) -> str:
 
 # ***** an operation and its gradient *****
 
+# Nodes whose backward has the same values whatever the operands are.
+_LINEAR = frozenset(("AddBackward0", "CopyBackwards", "NegBackward0", "SubBackward0"))
+
 
 def apply(
     name: str, f: Function, inputs: Sequence[Tensor], mask: Tensor, masks: Masks, form: Any, by_elements: bool = False
@@ -58,14 +61,15 @@ def apply(
     if by_elements and mask.shape != values.shape:
         mask = mask.expand(values.shape)
     out = with_payload(form, values, mask)
+    kept = [as_it_is(x) for x in inputs]
 
     def rule(grad: Any) -> Sequence[Any]:
         counts = payload_mask(grad) if is_masked_tensor(grad) else mask
         slope = zeroed(payload_of(grad) if is_masked_tensor(grad) else grad, counts)
-        found = pulled(f, inputs, slope, counts if by_elements else None)
-        return [None if g is None else _returned(x, g, m) for x, g, m in zip(inputs, found, masks(counts), strict=True)]
+        found = pulled(f, kept, slope, counts if by_elements else None)
+        return [None if g is None else _returned(x, g, m) for x, g, m in zip(kept, found, masks(counts), strict=True)]
 
-    return record(name, inputs, out, rule)
+    return record(name, inputs, out, rule, () if name in _LINEAR else kept)
 
 
 def _returned(x: Any, grad: Tensor, mask: Tensor) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import SPARSE_LAYOUTS, Tensor
-from rushlight._interface.autograd import record
+from rushlight._interface.autograd import as_it_is, record
 from rushlight._interface.operators import casts
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import (
@@ -34,6 +34,7 @@ from rushlight.sparse.tensors import (
     SparseTensor,
     backend_of,
     bare,
+    factors,
     into_out,
     make_coo,
 )
@@ -138,6 +139,7 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
                 f"addmm: computation on CPU is not implemented for Strided + Strided @ {WORDS[b.layout.name]}"
             )
         made = _times_dense(bare(b).transpose(0, 1), a.detach().transpose(0, 1)).transpose(0, 1).contiguous()
+    inputs, a, b = [a, b], as_it_is(a), as_it_is(b)
 
     def left(grad: Any) -> Any:
         keeps = is_sparse(a) and (masked_grad or is_sparse(b))
@@ -148,13 +150,7 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
             return to_dense(product(_adjoint(a), to_dense(grad)))
         return _transposed_back(_masked_product(_adjoint(grad), _adjoint(a), bare(b).transpose(0, 1)), b)
 
-    return record(
-        node,
-        [a, b],
-        made,
-        lambda grad: (lambda: left(grad), lambda: right(grad)),
-        [t for t in (a, b) if not is_sparse(t)],
-    )
+    return record(node, inputs, made, lambda grad: (lambda: left(grad), lambda: right(grad)), factors(a, b))
 
 
 def _transposed_back(x: Any, b: Any) -> Any:
@@ -245,15 +241,17 @@ def _batched(x: Any, dense: Tensor) -> Tensor:
     made = product(flat.detach(), dense.detach().reshape(batches * inner, dense.shape[2])).reshape(
         batches, high, dense.shape[2]
     )
+    inputs, x = [x, dense], as_it_is(x)
 
     def left(grad: Any) -> Any:
         return to_dense(grad) @ _adjoint(dense)
 
     return record(
         "BmmBackward0",
-        [x, dense],
+        inputs,
         made,
         lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad))),
+        factors(x, dense),
     )
 
 

@@ -408,7 +408,7 @@ def copied(x: Any) -> Any:
 
 @SparseKind.implements("detach", "alias")
 def _(function: Any, input: Any) -> Any:
-    return bare(input)
+    return input._copy_of_parts()  # one version, unlike `data`
 
 
 def cast(x: Any, dtype: Any) -> Any:

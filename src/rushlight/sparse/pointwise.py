@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor, broadcast_shapes, enable_grad, is_grad_enabled
-from rushlight._interface.autograd import record
+from rushlight._interface.autograd import as_it_is, record
 from rushlight._interface.operators import OPERATORS, function_of
 from rushlight.autograd import grad as gradients
 from rushlight.sparse.layouts import convert
@@ -33,6 +33,7 @@ from rushlight.sparse.tensors import (
     adopt,
     backend_of,
     bare,
+    factors,
     into_out,
     make_coo,
     same_dtype,
@@ -54,7 +55,7 @@ def elementwise(name: str, x: Any, function: Callable[[Tensor], Tensor], node: s
     if type(x) is SparseTensor and name not in LINEAR:
         x = coalesce(x)
     held = function(x._held)
-    pattern = bare(x)
+    inputs, pattern, x = [x], bare(x), as_it_is(x)
 
     def rule(grad: Any) -> tuple[Any]:
         found = pick(grad, pattern)
@@ -64,7 +65,7 @@ def elementwise(name: str, x: Any, function: Callable[[Tensor], Tensor], node: s
             inner = gradients((function(values),), (values,), (found,), create_graph=create, allow_unused=True)[0]
         return (None if inner is None else with_values(pattern, inner),)
 
-    return record(node, [x], with_parts(x, held), rule)
+    return record(node, inputs, with_parts(x, held), rule, () if name in LINEAR else (x,))
 
 
 def _node(name: str) -> str:
@@ -300,7 +301,7 @@ def _scale(x: Any, factor: Any, function: Any, node: str) -> Any:
     """Each entry with a number, by a function that is linear in the entry."""
     plain = factor.detach() if isinstance(factor, Tensor) else factor
     made = with_parts(x, _apply(function, x, plain))
-    inputs = [x, factor] if isinstance(factor, Tensor) else [x]
+    inputs, x = [x, factor] if isinstance(factor, Tensor) else [x], as_it_is(x)
 
     def rule(grad: Any) -> list[Any]:
         conjugate = (
@@ -315,7 +316,7 @@ def _scale(x: Any, factor: Any, function: Any, node: str) -> Any:
             found.append(lambda: (to_dense(grad) * to_dense(x).conj()).sum())
         return found
 
-    return record(node, inputs, made, rule)
+    return record(node, inputs, made, rule, factors(x, factor) if isinstance(factor, Tensor) else ())
 
 
 def _apply(function: Any, x: Any, factor: Any) -> Tensor:
@@ -346,8 +347,13 @@ def _multiply(a: Any, b: Any) -> Any:
                 f"sparse_mask(): operands have incompatible sizes; self has size {list(dense.shape)} but mask has size {list(x.shape)}"
             )
         made = _times_dense(bare(x), dense.detach())
+    inputs, a, b = [a, b], as_it_is(a), as_it_is(b)
     return record(
-        "MulBackward0", [a, b], made, lambda grad: (lambda: _factor_grad(grad, b, a), lambda: _factor_grad(grad, a, b))
+        "MulBackward0",
+        inputs,
+        made,
+        lambda grad: (lambda: _factor_grad(grad, b, a), lambda: _factor_grad(grad, a, b)),
+        factors(a, b),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from rushlight import SPARSE_LAYOUTS, Tensor, can_cast, is_grad_enabled
 from rushlight import layout as Layout
 from rushlight._interface.kinds import Kind, form_there, make_kind
-from rushlight._interface.tensors import Spec, alias
+from rushlight._interface.tensors import Spec, alias, version_of
 
 __all__ = [
     "CompressedTensor",
@@ -25,6 +25,7 @@ __all__ = [
     "adopt",
     "backend_of",
     "bare",
+    "factors",
     "into_out",
     "make_compressed",
     "make_coo",
@@ -44,9 +45,10 @@ WORDS = {
 class SparseKind(Kind):
     """Base of both kinds of sparse tensor."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_since")
 
     _held: Tensor  # the values
+    _since: int  # what the version is beyond that of the memory of the values
     layout: Layout
     # Composites whose bodies need only what sparse tensors have.
     passes: ClassVar[frozenset[str]] = frozenset()
@@ -71,6 +73,16 @@ class SparseKind(Kind):
         return cls.backend
 
     @property
+    def _changed(self) -> int:
+        """How often it was changed in place: its parts were exchanged, or its values were written."""
+        return self._since + version_of(self._held)
+
+    def _copy_of_parts(self) -> Any:
+        made = bare(self)
+        made._since = self._since
+        return made
+
+    @property
     def data(self) -> Any:
         """The same parts outside of the graph."""
         return bare(self)
@@ -81,7 +93,9 @@ class SparseKind(Kind):
             raise RuntimeError(
                 "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
             )
+        changed = self._changed
         take_parts(self, value)
+        self._since = changed - version_of(self._held)  # no change in place, as far as gradients are concerned
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self._node is not None:
@@ -163,6 +177,7 @@ def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool
     _check_devices(values, ("indices", where))
     made = make_kind(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._where, made._held, made._sorted = _plain(where), _plain(values), in_order or where._spec.shape[1] < 2
+    made._since = -version_of(values)
     return made
 
 
@@ -171,6 +186,7 @@ def make_compressed(layout: Layout, pointers: Tensor, others: Tensor, values: Te
     _check_devices(values, ("compressed_indices", pointers), ("plain_indices", others))
     made = make_kind(CompressedTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._pointers, made._others, made._held, made._format = _plain(pointers), _plain(others), _plain(values), layout
+    made._since = -version_of(values)
     return made
 
 
@@ -202,11 +218,17 @@ def bare(x: Any) -> Any:
 
 
 def take_parts(x: Any, other: Any) -> None:
-    """Let `x` hold what `other` holds."""
+    """Let `x` hold what `other` holds: a change in place."""
+    changed = x._changed
     for cls in type(x).__mro__[: type(x).__mro__.index(Kind)]:
         for name in cls.__dict__.get("__slots__", ()):
             setattr(x, name, getattr(other, name))
-    x._spec = other._spec
+    x._spec, x._since = other._spec, changed + 1 - version_of(x._held)
+
+
+def factors(a: Tensor, b: Tensor) -> list[Tensor]:
+    """Those operands of a product that its backward reads: each for the gradient of the other."""
+    return [factor for factor, other in ((a, b), (b, a)) if other._rg]
 
 
 def into_out(made: Any, out: Any) -> Any:

@@ -12,7 +12,16 @@ from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
 from rushlight._engine.core.hooks import OPS, bump, last_change
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS, followed
-from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, make, meta_of, plain_classes
+from rushlight._engine.core.tensor import (
+    Tensor,
+    alias,
+    dispatch_classes,
+    edge_of,
+    make,
+    meta_of,
+    plain_classes,
+    version_of,
+)
 from rushlight._engine.indexing.inplace import check_writable, rebase
 from rushlight._engine.indexing.view import link_view
 from rushlight._types.spec import Spec
@@ -164,11 +173,12 @@ class FunctionBase(FunctionCtx, Node):
         tensor, version, number = entry
         if type(tensor) is Packed:
             tensor = tensor.unpack(self, linked=True)
-        elif tensor._storage is not None and tensor._storage.version != version:
+        elif version_of(tensor) != version:
+            changed = "" if tensor._storage is None else f" Last changed at: {last_change(tensor._storage)}."
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[torch.{tensor.dtype.name} {list(tensor.shape)}], saved by {self.name()}, is at version {tensor._storage.version}; expected "
-                f"version {version} instead. Last changed at: {last_change(tensor._storage)}."
+                f"[torch.{tensor.dtype.name} {list(tensor.shape)}], saved by {self.name()}, is at version {version_of(tensor)}; expected "
+                f"version {version} instead.{changed}"
             )
         if number is None:
             return tensor
@@ -194,7 +204,7 @@ class FunctionBase(FunctionCtx, Node):
                 continue
             number = places.get(id(item))
             held: Any = item if number is None else _detached(item)
-            version = item._storage.version if item._storage is not None else 0
+            version = version_of(item)
             if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
                 held = packed(item if number is None else held, *STATE.saved_hooks[-1])
             kept.append((held, version, number))

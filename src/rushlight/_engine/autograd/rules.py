@@ -7,10 +7,10 @@ from typing import Any
 
 from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, edge_of, meta_of
+from rushlight._engine.core.tensor import Tensor, edge_of, meta_of, version_of
 from rushlight._types.spec import Spec
 
-__all__ = ["RuleNode", "record", "record_all"]
+__all__ = ["RuleNode", "as_it_is", "record", "record_all"]
 
 
 class RuleNode(Node):
@@ -35,11 +35,11 @@ class RuleNode(Node):
             )
         for tensor, version, edge in self.saved:
             check_attached(tensor, edge, self)
-            if tensor._storage is not None and tensor._storage.version != version:
+            if version_of(tensor) != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {self.name()}, is at version "
-                    f"{tensor._storage.version}; expected version {version} instead."
+                    f"{version_of(tensor)}; expected version {version} instead."
                 )
         found = self.rule(*grads)
         made = []
@@ -52,6 +52,23 @@ class RuleNode(Node):
 
 
 _CLASSES: dict[str, type[RuleNode]] = {}
+
+
+def as_it_is(x: Any) -> Any:
+    """A tensor for a rule that reads it later, and for `saved`: whatever changes `x` in place, this one stays or is found
+    changed.
+
+    A kind of tensor that gets other parts when it is changed in place has the method `_copy_of_parts`: another object over
+    the parts of now, with the history of now.  Strided tensors and leaves are taken as they are.
+    """
+    copy = getattr(x, "_copy_of_parts", None)
+    if copy is None or x._rg and x._node is None:
+        return x
+    made = copy()
+    made._node, made._rg = x._node, x._rg
+    if x.output_nr:
+        meta_of(made).output_nr = x.output_nr
+    return made
 
 
 def record(
@@ -73,7 +90,7 @@ def record(
     node._start([edge_of(t) for t in inputs])
     node.rule, node.specs = rule, [t._spec for t in inputs]
     places = {id(t): edge for t, edge in zip(inputs, node._edges, strict=True)}
-    node.saved = [(t, t._storage.version, places.get(id(t))) for t in saved if t._storage is not None]
+    node.saved = [(t, version_of(t), places.get(id(t))) for t in saved]
     out._node, out._rg = node, True
     return out
 

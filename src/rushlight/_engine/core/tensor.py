@@ -320,7 +320,7 @@ class Tensor(metaclass=TensorMeta):
     def _version(self) -> int:
         if self._autograd_meta is not None and self._autograd_meta.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self._storage.version if self._storage is not None else 0
+        return version_of(self)
 
     @property
     def _base(self) -> Tensor | None:
@@ -338,6 +338,11 @@ plain_classes: set[type] = {Tensor}
 # Subclasses that define `__torch_dispatch__`: they are asked below autograd.
 dispatch_classes: set[type] = set()
 _new = object.__new__
+
+
+def version_of(x: Any) -> int:
+    """How often a tensor was changed in place; kinds of tensor without a storage count by themselves (`_changed`)."""
+    return x._storage.version if x._storage is not None else getattr(x, "_changed", 0)
 
 
 def _own_slots(cls: type) -> list[str]:
