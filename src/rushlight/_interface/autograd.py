@@ -11,6 +11,7 @@ from rushlight._engine.core.tensor import add_view, edge_of, meta_of
 from rushlight._engine.indexing.inplace import check_writable, rebase
 
 __all__ = [
+    "as_it_is",  # a tensor for a rule that reads it later
     "record",  # a result whose backward is a Python function
     "record_all",  # several results
     "Node",  # base of the nodes of the graph

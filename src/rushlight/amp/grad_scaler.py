@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable
@@ -26,6 +27,35 @@ class OptState(Enum):
 
 def _fresh_state() -> dict[str, Any]:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
+
+
+def _unscaled(grads: list[Any], inverse: Any) -> Any:
+    """Multiply gradients of one device by `inverse`; 1 where an element was not finite, else 0.
+
+    On the CPU the host looks at each gradient in turn, which costs no wait.  A recorded program and a device are asked
+    nothing: a product with 1 is exact, and flags are tensors.
+    """
+    found = rushlight.zeros((), dtype=rushlight.float32, device=inverse.device)
+    if rushlight.compiler.is_compiling():
+        for grad in grads:
+            found.masked_fill_(grad.isfinite().all().logical_not(), 1.0)
+            grad.mul_(inverse)
+        return found
+    if inverse.device.type != "cpu":
+        for dtype in {grad.dtype for grad in grads}:
+            alike = [grad for grad in grads if grad.dtype is dtype and grad.numel()]
+            if alike:
+                peaks = rushlight.stack(rushlight._foreach_norm(alike, math.inf))  # NaN where an element is
+                rushlight._foreach_mul_(alike, inverse)
+                found.masked_fill_(peaks.isfinite().all().logical_not(), 1.0)
+        return found
+    factor = inverse.item()
+    for grad in grads:
+        if not grad.isfinite().all().item():
+            found.fill_(1.0)
+        if factor != 1.0:
+            grad.mul_(inverse)
+    return found
 
 
 class GradScaler:
@@ -103,7 +133,8 @@ class GradScaler:
         if isinstance(outputs, Tensor):
             if self._scale is None:
                 self._start(outputs.device)
-            return outputs * self._scale
+            scale: Any = self._scale
+            return outputs * scale.to(outputs.device, non_blocking=True)
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(each) for each in outputs)
         if isinstance(outputs, Iterable):
@@ -142,32 +173,22 @@ class GradScaler:
         state["stage"] = OptState.UNSCALED
 
     def _unscale(self, optimizer: Any, inverse: Any, allow_float16: bool) -> dict[Any, Any]:
-        """Multiply all gradients by `inverse`; gives for the device whether one of them was not finite, as 0 or 1."""
-        found = rushlight.zeros((), dtype=rushlight.float32, device=inverse.device)
-        # Where a program is recorded nothing is asked: a product with 1 is exact, and the sum of flags is one of tensors.
-        recorded = rushlight.compiler.is_compiling()
-        factor, any_gradient = None if recorded else inverse.item(), False
+        """Multiply all gradients by `inverse`; gives for each device whether one of them was not finite, as 0 or 1."""
+        by_device: dict[Any, list[Any]] = {}
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if grad.dtype is rushlight.float16 and not allow_float16:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                if grad.is_sparse:
+                    if grad.dtype is rushlight.float16:  # sums of entries for one place may overflow
+                        grad = param.grad = grad.coalesce()
+                    grad = grad._values()
+                by_device.setdefault(grad.device, []).append(grad)
         with rushlight.no_grad():
-            for group in optimizer.param_groups:
-                for param in group["params"]:
-                    grad = param.grad
-                    if grad is None:
-                        continue
-                    any_gradient = True
-                    if grad.dtype is rushlight.float16 and not allow_float16:
-                        raise ValueError("Attempting to unscale FP16 gradients.")
-                    if grad.is_sparse:
-                        if grad.dtype is rushlight.float16:  # sums of entries for one place may overflow
-                            grad = param.grad = grad.coalesce()
-                        grad = grad._values()
-                    finite = grad.isfinite().all()
-                    if recorded:
-                        found.masked_fill_(finite.logical_not(), 1.0)
-                    elif not finite.item():
-                        found.fill_(1.0)
-                    if factor != 1.0:
-                        grad.mul_(inverse)
-        return {inverse.device: found} if any_gradient else {}
+            return {place: _unscaled(grads, inverse.to(place, non_blocking=True)) for place, grads in by_device.items()}
 
     def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Any]:
         """Look for infinities and NaNs among gradients that stay as they are."""
@@ -221,7 +242,7 @@ class GradScaler:
             self._check_inf_per_device(optimizer)
         own = getattr(optimizer, "grad_scale", None)
         optimizer.grad_scale = own if not ready else self._scale if own is None else self._scale * own
-        optimizer.found_inf = sum(state["found_inf_per_device"].values())
+        optimizer.found_inf = sum(self._here(found) for found in state["found_inf_per_device"].values())
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -248,7 +269,10 @@ class GradScaler:
             ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            self._adapt(scale, tracker, any(assumed_zero(each) for each in found))
+            if scale.device.type == "cpu" or rushlight.compiler.is_compiling():
+                self._adapt(scale, tracker, any(assumed_zero(each) for each in found))
+            else:
+                self._adapt_unread(scale, tracker, sum(self._here(each) for each in found))
         self._per_optimizer_states = defaultdict(_fresh_state)
 
     def _adapt(self, scale: Any, tracker: Any, overflowed: bool) -> None:
@@ -266,6 +290,18 @@ class GradScaler:
         if grown.isfinite().item():  # a scale that would overflow stays
             scale.copy_(grown)
         tracker.zero_()
+
+    def _here(self, found: Any) -> Any:
+        """A flag on the device of the scale."""
+        return found.to(self._scale.device, non_blocking=True)  # type: ignore[union-attr]  # it is scaling
+
+    def _adapt_unread(self, scale: Any, tracker: Any, found: Any) -> None:
+        """`_adapt` without waiting for the device: the host reads nothing."""
+        overflowed = found > 0
+        tracker.add_(1).masked_fill_(overflowed, 0)
+        smaller = scale * self._backoff_factor
+        self._grow(scale, tracker)
+        scale.copy_(rushlight.where(overflowed, smaller, scale))
 
     def _grow(self, scale: Any, tracker: Any) -> None:
         """The same without a look at elements."""

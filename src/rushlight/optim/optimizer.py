@@ -439,7 +439,7 @@ def scaler_skips(optimizer: Any) -> bool:
             for group in optimizer.param_groups:
                 for param in group["params"]:
                     if param.grad is not None:
-                        param.grad.div_(scale)
+                        param.grad.div_(scale.to(param.grad.device, non_blocking=True))
     return False
 
 
@@ -462,7 +462,7 @@ def unscaled(grads: list[Any], scale: Any, overflow: Any, group: dict[str, Any])
     if scale is not None:
         with rushlight.no_grad():
             for grad in grads:
-                grad.div_(scale)
+                grad.div_(scale.to(grad.device, non_blocking=True))
     return grads
 
 
