@@ -168,6 +168,10 @@ def __getattr__(name: str) -> Any:
         return value
     if name == "_activate_gpu_trace":
         return import_whole("rushlight.cuda._gpu_trace").activate
+    if name.startswith("_cuda_"):
+        found = import_whole("rushlight._C._cuda").find(name.removeprefix("_cuda_"))
+        if found is not None:
+            return found
     if name.startswith("_jit_"):
         found = import_whole("rushlight._C._script")._FUNCTIONS.get(name)
         if found is not None:

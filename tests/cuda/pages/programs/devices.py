@@ -339,3 +339,43 @@ def page_settings_of_libraries():
     assert settings.blas_workspace_size(backend="cublaslt") == 32 << 20
     with pytest.raises(ValueError, match="-1 bytes"):
         settings.cublaslt_workspace_size(-1)
+
+
+def page_native_names() -> None:
+    native, s = torch._C, torch.cuda.Stream(device=1)
+    assert native._cuda_getDeviceCount() == 2 and native._cuda_getDevice() == 0 and not native._cuda_isInBadFork()
+    native._cuda_setStream(stream_id=s.stream_id, device_index=s.device_index, device_type=s.device_type)
+    assert native._cuda_getDevice() == 1 and torch.cuda.current_stream() == s
+    assert native._cuda_getCurrentStream(1) == (s.stream_id, 1, s.device_type)
+    assert native._cuda_getCurrentRawStream(1) == s.cuda_stream and native._cuda_getDefaultStream(0)[1:] == (0, 1)
+    native._cuda_setStream(*native._cuda_getDefaultStream(1))
+    native._cuda_setDevice(0)
+    assert native._cuda_memoryStats(0)["allocation"]["all"]["current"] >= 0
+    with pytest.raises(RuntimeError, match="device_type 0"):
+        native._cuda_setStream(0, 0, 0)
+    with pytest.raises(AttributeError, match="_cuda_noSuchThing"):
+        native._cuda_noSuchThing
+
+
+def page_a_scaler_serves_several_devices() -> None:
+    scaler = torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=2)
+    weights = [torch.full((3,), 2.0, device=f"cuda:{k}", requires_grad=True) for k in (1, 0)]
+    optimizers = [torch.optim.SGD([w], lr=1.0) for w in weights]
+    for step in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        losses = scaler.scale([(w * (k + 1)).sum() for k, w in enumerate(weights)])
+        assert [loss.device.index for loss in losses] == [1, 0] and scaler._scale.device.index == 1
+        sum(loss.to("cuda:0") for loss in losses).backward()
+        if step == 1:
+            weights[1].grad[0] = float("inf")
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        found = [scaler._found_inf_per_device(optimizer) for optimizer in optimizers]
+        assert [[(d.index, f.item()) for d, f in each.items()] for each in found] == [
+            [(1, 0.0)],
+            [(0, float(step == 1))],
+        ]
+        scaler.update()
+    assert weights[0].tolist() == [-1.0] * 3 and weights[1].tolist() == [-2.0] * 3
+    assert scaler.get_scale() == 2.0 and scaler._get_growth_tracker() == 1  # halved after the infinity
