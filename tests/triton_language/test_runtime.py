@@ -316,6 +316,22 @@ def test_benchmarks(tmp_path, capsys) -> None:
     assert "sums" in capsys.readouterr().out and (tmp_path / "sums.csv").read_text().startswith("n,A,B")
 
 
+def test_plots_of_benchmarks(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    bench = triton.testing.Benchmark(
+        ["n"], [1, 2, 4], "line", [1, 2], ["one", "two"], "plot", {}, ylabel="ms", x_log=True
+    )
+    mark = triton.testing.perf_report(bench)(lambda n, line: (n * line, n * line - 1, n * line + 1))
+    figure = bench.draw(bench.measured(mark.fn))
+    (axes,) = figure.axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[1, 2, 4], [2, 4, 8]] and axes.get_xscale() == "log"
+    assert mark.run(save_path=str(tmp_path)) == [[1, 1, 2], [2, 2, 4], [4, 4, 8]]
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"rushlight\[triton\]"):
+        mark.run(return_df=True)
+
+
 def test_driver() -> None:
     active = triton.runtime.driver.active
     assert active.get_current_target().backend in ("cpu", "cuda")

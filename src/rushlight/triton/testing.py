@@ -6,6 +6,8 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import rushlight
@@ -113,15 +115,34 @@ class Benchmark:
         self.plot_name, self.args, self.xlabel, self.ylabel = plot_name, args, xlabel, ylabel
         self.x_log, self.y_log, self.styles, self.extra = x_log, y_log, styles, extra
 
-    def rows(self, fn: Callable[..., Any]) -> list[list[Any]]:
-        """A row for each x: its values, then the measurement of each line."""
+    def measured(self, fn: Callable[..., Any], **kwargs: Any) -> list[tuple[list[Any], list[tuple[Any, Any, Any]]]]:
+        """For each x its values, and of each line (mean, least, most); the last two are None where `fn` gives one number."""
         found = []
         for x in self.x_vals:
             xs = list(x) if isinstance(x, (tuple, list)) else [x] * len(self.x_names)
             named = dict(zip(self.x_names, xs, strict=True))
-            values = [fn(**named, **{self.line_arg: line}, **self.args) for line in self.line_vals]
-            found.append([*xs, *(v[0] if isinstance(v, (tuple, list)) else v for v in values)])
+            values = [fn(**named, **{self.line_arg: line}, **self.args, **kwargs) for line in self.line_vals]
+            found.append((xs, [tuple(v) if isinstance(v, (tuple, list)) else (v, None, None) for v in values]))
         return found
+
+    def draw(self, measured: Sequence[tuple[list[Any], list[tuple[Any, Any, Any]]]]) -> Any:
+        """A figure of matplotlib: a line for each of `line_vals`, with a band from the least to the most."""
+        figure = _needed("matplotlib.pyplot", "plots").figure()
+        axes, xs = figure.subplots(), [x[0] for x, _ in measured]
+        for k, name in enumerate(self.line_names):
+            means, least, most = zip(*(lines[k] for _, lines in measured), strict=True)
+            color, style = self.styles[k] if self.styles else (None, None)
+            axes.plot(xs, means, label=f"{name} ({self.ylabel})" if self.ylabel else name, color=color, ls=style)
+            if None not in (*least, *most):
+                axes.fill_between(xs, least, most, alpha=0.15, color=color)
+        axes.legend()
+        axes.set(
+            xlabel=self.xlabel or self.x_names[0],
+            ylabel=self.ylabel,
+            xscale="log" if self.x_log else "linear",
+            yscale="log" if self.y_log else "linear",
+        )
+        return figure
 
 
 class Mark:
@@ -138,32 +159,52 @@ class Mark:
         return_df: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """The rows of each benchmark, printed with `print_data`, and as CSV files in `save_path`.
-
-        NotImplementedError for `show_plots` and `return_df`: rushlight needs neither matplotlib nor pandas.
+        """The rows of each benchmark (with `return_df` as frames of pandas), printed with `print_data`, as CSV files in
+        `save_path`; plots are shown with `show_plots`, and saved there where matplotlib is installed.  Other keywords go to the
+        function.  ImportError, with what to install, where matplotlib or pandas is asked for and not there.
         """
-        if show_plots or return_df:
-            raise NotImplementedError(
-                "perf_report draws no plots and gives no pandas frames: print_data=True, or save_path for CSV files"
-            )
         several = isinstance(self.benchmarks, (list, tuple))
-        results = [
-            self._run(bench, print_data, save_path) for bench in (self.benchmarks if several else [self.benchmarks])
-        ]
+        results = []
+        for bench in self.benchmarks if several else [self.benchmarks]:
+            measured = bench.measured(self.fn, **kwargs)
+            header, rows = (
+                [*bench.x_names, *bench.line_names],
+                [[*xs, *(v[0] for v in lines)] for xs, lines in measured],
+            )
+            if print_data:
+                _print(bench.plot_name, header, rows)
+            if save_path:
+                _save(save_path, bench.plot_name, header, rows)
+            if bench.plot_name and (show_plots or (save_path and find_spec("matplotlib") is not None)):
+                figure = bench.draw(measured)
+                if save_path:
+                    figure.savefig(os.path.join(save_path, f"{bench.plot_name}.png"))
+                if show_plots:
+                    _needed("matplotlib.pyplot", "plots").show()
+            results.append(_needed("pandas", "frames").DataFrame(rows, columns=header) if return_df else rows)
         return results if several else results[0]
 
-    def _run(self, bench: Benchmark, print_data: bool, save_path: str) -> list[list[Any]]:
-        header, rows = [*bench.x_names, *bench.line_names], bench.rows(self.fn)
-        if print_data:
-            print(f"{bench.plot_name}:")
-            print("  ".join(f"{name:>12}" for name in header))
-            for row in rows:
-                print("  ".join(f"{value:12.6g}" if isinstance(value, float) else f"{value!s:>12}" for value in row))
-        if save_path:
-            os.makedirs(save_path, exist_ok=True)
-            with open(os.path.join(save_path, f"{bench.plot_name}.csv"), "w") as file:
-                file.writelines(",".join(map(str, row)) + "\n" for row in [header, *rows])
-        return rows
+
+def _needed(module: str, what: str) -> Any:
+    """An optional module."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise ImportError(f"{what} of perf_report need {name}: pip install 'rushlight[triton]'") from error
+
+
+def _print(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    print(f"{name}:")
+    print("  ".join(f"{title:>12}" for title in header))
+    for row in rows:
+        print("  ".join(f"{value:12.6g}" if isinstance(value, float) else f"{value!s:>12}" for value in row))
+
+
+def _save(folder: str, name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, f"{name}.csv"), "w") as file:
+        file.writelines(",".join(map(str, row)) + "\n" for row in [header, *rows])
 
 
 def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:

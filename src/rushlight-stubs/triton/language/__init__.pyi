@@ -119,6 +119,7 @@ from rushlight.triton._semantics.shapes import reshape as reshape
 from rushlight.triton._semantics.mathematics import rsqrt as rsqrt
 from rushlight.triton._semantics.mathematics import sigmoid as sigmoid
 from rushlight.triton._semantics.mathematics import sin as sin
+class slice: ...
 from rushlight.triton._semantics.reductions import softmax as softmax
 from rushlight.triton._semantics.reductions import sort as sort
 from rushlight.triton._semantics.shapes import split as split
@@ -140,6 +141,7 @@ from rushlight.triton._semantics.memory import tensor_descriptor as tensor_descr
 from rushlight.triton._semantics.values import to_tensor as to_tensor
 from rushlight.triton._semantics.reductions import topk as topk
 from rushlight.triton._semantics.shapes import trans as trans
+class tuple: ...
 from rushlight.triton.language.types import tuple_type as tuple_type
 from rushlight.triton.language import types as types
 uint16: _dtype

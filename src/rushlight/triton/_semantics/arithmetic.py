@@ -20,7 +20,8 @@ __all__ = [
 ]  # fmt: skip
 
 _BOOL, _INT32, _INT64 = BY_TRITON_NAME["int1"], BY_TRITON_NAME["int32"], BY_TRITON_NAME["int64"]
-_FLOAT32 = BY_TRITON_NAME["fp32"]
+_FLOAT32, _UINT8 = BY_TRITON_NAME["fp32"], BY_TRITON_NAME["uint8"]
+_LARGEST_E5M2 = 57344.0
 _MOVING = ("convert", "bitcast", "select")
 # Arithmetic on masks is arithmetic modulo 2.
 _ON_MASKS = {"add": "bitwise_xor", "sub": "bitwise_xor", "mul": "bitwise_and"}
@@ -88,12 +89,19 @@ def _whole_quotient(a: Any, b: Any) -> tensor:
     x, y = operands(a, b, division=True)
     if not x.dtype.is_int():
         raise TypeError(f"unexpected type {x.dtype}: // divides integers")
-    return make(compute("div_trunc", x.handle, y.handle), x.dtype)
+    return _of_integers("div_trunc", x, y)
 
 
 def _remainder(a: Any, b: Any) -> tensor:
-    x, y = operands(a, b, division=True)
-    return make(compute("rem_trunc", x.handle, y.handle), x.dtype)
+    return _of_integers("rem_trunc", *operands(a, b, division=True))
+
+
+def _of_integers(prim: str, x: tensor, y: tensor) -> tensor:
+    """A primitive that has no form for masks: there the lowest bit of what it gives for bytes."""
+    if not x.dtype.is_int1():
+        return make(compute(prim, x.handle, y.handle), x.dtype)
+    bytes = (cast(v, _UINT8).handle for v in (x, y))
+    return cast(make(compute(prim, *bytes), _UINT8) & 1, _BOOL)
 
 
 def _integers(a: Any, b: Any) -> tuple[tensor, tensor]:
@@ -112,9 +120,19 @@ def _bits(prim: str) -> Callable[[Any, Any], tensor]:
     return operator
 
 
+def _shift_left(a: Any, b: Any) -> tensor:
+    return _of_integers("shift_left", *_integers(a, b))
+
+
 def _shift_right(a: Any, b: Any) -> tensor:
+    """The sign is repeated where the first operand has one, also where the common type has none."""
     x, y = _integers(a, b)
-    return make(compute("shift_right", x.handle, y.handle), x.dtype)
+    first = a if isinstance(a, tensor) else b
+    if not first.dtype.is_int_signed() or x.dtype.is_int_signed():
+        return _of_integers("shift_right", x, y)
+    signed = BY_TRITON_NAME[x.dtype.name.removeprefix("u")]
+    bits = (_same_bits(v, signed).handle for v in (x, y))
+    return _same_bits(make(compute("shift_right", *bits), signed), x.dtype)
 
 
 def _compare(prim: str, swap: bool = False) -> Callable[[Any, Any], tensor]:
@@ -147,7 +165,7 @@ def _attach() -> None:
     both: dict[str, Callable[[Any, Any], tensor]] = {
         "add": _sum, "sub": _difference, "mul": lambda a, b: binary("mul", a, b), "truediv": _quotient,
         "floordiv": _whole_quotient, "mod": _remainder, "and": _bits("bitwise_and"), "or": _bits("bitwise_or"),
-        "xor": _bits("bitwise_xor"), "lshift": _bits("shift_left"), "rshift": _shift_right,
+        "xor": _bits("bitwise_xor"), "lshift": _shift_left, "rshift": _shift_right,
     }  # fmt: skip
     for name, function in both.items():
         setattr(tensor, f"__{name}__", lambda a, b, f=function: f(unwrap(a), unwrap(b)))
@@ -224,13 +242,21 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcas
         return _same_bits(x, wanted)
     if x.dtype == wanted:
         return x
+    narrower = x.dtype.is_floating() and wanted.is_floating() and x.dtype.primitive_bitwidth > wanted.primitive_bitwidth
+    if fp_downcast_rounding is not None and not narrower:
+        raise ValueError(
+            "fp_downcast_rounding should be set only for truncating fp conversions. "
+            f"Source scalar type is {x.dtype} and destination type is {wanted}"
+        )
     if x.dtype.is_ptr() or wanted.is_ptr():
         return _cast_pointer(x, wanted)
     if wanted.is_int1() and x.dtype.is_floating():
         zero = constant(0.0, x.dtype, x.shape)
         return make(compute("ne", x.handle, zero.handle), wanted)
-    if fp_downcast_rounding == "rtz" and x.dtype.is_floating() and wanted.is_floating():
+    if fp_downcast_rounding == "rtz":
         return _toward_zero(x, wanted)
+    if narrower and wanted.name == "fp8e5":  # as GPUs do, what is too large becomes the largest number
+        x = clamp(x, -_LARGEST_E5M2, _LARGEST_E5M2, PropagateNan.ALL)
     return make(builder().convert(x.handle, number_of(wanted)), wanted)
 
 
@@ -268,8 +294,6 @@ def _cast_pointer(x: tensor, wanted: dtype) -> tensor:
 
 def _toward_zero(x: tensor, wanted: dtype) -> tensor:
     """A float with fewer bits, rounded toward zero: the nearest one, or its neighbour where that is larger."""
-    if wanted.primitive_bitwidth >= x.dtype.primitive_bitwidth:
-        return cast(x, wanted)
     near = cast(x, wanted)
     size = BY_TRITON_NAME[f"uint{wanted.primitive_bitwidth}"]
     bits = _same_bits(near, size)

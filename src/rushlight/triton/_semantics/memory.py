@@ -54,6 +54,7 @@ def _pointers(pointer: Any) -> tuple[tensor, dtype]:
 # ***** loads and stores *****
 
 
+@member()
 @builtin
 def load(
     pointer: Any,
@@ -102,6 +103,7 @@ def _loaded(handle: Value, element: dtype) -> tensor:
     return cast(make(handle, _INT64), element) if element.is_ptr() else make(handle, element)
 
 
+@member()
 @builtin
 def store(
     pointer: Any,
@@ -250,6 +252,7 @@ def make_block_ptr(base: tensor, shape: Any, strides: Any, offsets: Any, block_s
     return made
 
 
+@member()
 @builtin
 def advance(base: block_pointer, offsets: Any) -> block_pointer:
     """The block moved by a number of elements in each dim."""
@@ -422,6 +425,7 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
     return make(before, element)
 
 
+@member()
 @builtin
 def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> tensor:
     """Load atomically."""
@@ -433,6 +437,7 @@ def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = No
     )
 
 
+@member()
 @builtin
 def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> None:
     """Writes at once."""

@@ -135,13 +135,15 @@ def dot_scaled(
     out_dtype: Any = _FLOAT32,
 ) -> tensor:
     """The product of matrices in narrow formats (e2m1 packed by two, e4m3, e5m2, bf16, fp16), with a scale of eight bits
-    (e8m0) for each group of elements along the inner dim.  Computed in float32.
+    (e8m0) for each group of elements along the inner dim.  Computed in float32.  Pairs of e2m1 lie along the inner dim, or
+    along rows of `lhs` (columns of `rhs`) where `lhs_k_pack` (`rhs_k_pack`) is false.
     """
     for format in (lhs_format, rhs_format):
         if format not in _FORMATS:
             raise ValueError(f"Invalid float format: {format}.")
-    if not (lhs_k_pack and rhs_k_pack):
-        raise NotImplementedError("dot_scaled: operands packed along the outer dim (lhs_k_pack or rhs_k_pack False)")
-    a = _scaled(_unpacked(lhs, lhs_format, 1), lhs_scale, 1)
-    b = _scaled(_unpacked(rhs, rhs_format, 0), rhs_scale, 0)
+    for name, packed, format in (("lhs_k_pack", lhs_k_pack, lhs_format), ("rhs_k_pack", rhs_k_pack, rhs_format)):
+        if not packed and format != "e2m1":
+            raise ValueError(f"{name} says how pairs of e2m1 lie; the format is {format}")
+    a = _scaled(_unpacked(lhs, lhs_format, 1 if lhs_k_pack else 0), lhs_scale, 1)
+    b = _scaled(_unpacked(rhs, rhs_format, 0 if rhs_k_pack else 1), rhs_scale, 0)
     return dot(a, b, acc, input_precision="ieee", out_dtype=out_dtype)

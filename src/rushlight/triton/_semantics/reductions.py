@@ -126,17 +126,20 @@ def _extreme(greater: bool, input: Any, axis: int | None, indices: bool, left: b
     if not x.shape:
         return (x, constant(0, _INT32)) if indices else x
     if not indices:
-        if x.dtype.primitive_bitwidth < 32:
-            x = cast(x, _FLOAT32 if x.dtype.is_floating() else _INT32)
-        return reduce(x, axis, maximum if greater else minimum, keep_dims)
-    if x.dtype.is_floating() and x.dtype.primitive_bitwidth < 32:
-        x = cast(x, _FLOAT32)
+        return reduce(_wide(x), axis, maximum if greater else minimum, keep_dims)
     if axis is None:
         places = reshape(arange(0, x.handle.type.numel), x.shape)
     else:
         axis = _axis(axis, len(x.shape))
         places = broadcast_to_shape(_along(x.shape[axis], axis, len(x.shape)), x.shape)
     return reduce((x, places), axis, _best(greater, left), keep_dims)
+
+
+def _wide(x: tensor) -> tensor:
+    """Numbers of at least 32 bits."""
+    if x.dtype.primitive_bitwidth >= 32:
+        return x
+    return cast(x, _FLOAT32 if x.dtype.is_floating() else _INT32)
 
 
 def _along(size: int, axis: int, ndim: int) -> tensor:
@@ -282,6 +285,8 @@ def topk(x: tensor, k: int, dim: int | None = None, descending: bool = True) -> 
     _last_dim(x, dim)
     if not 0 < k <= x.shape[-1] or k & (k - 1):
         raise ValueError(f"topk: k must be a power of two within the selected dimension, and is {k}")
+    if k == 1 or k < x.shape[-1]:
+        x = _wide(x)
     places = broadcast_to_shape(_along(k, len(x.shape) - 1, len(x.shape)), (*x.shape[:-1], k))
     return gather(_sorted(x, bool(descending)), places, len(x.shape) - 1)
 

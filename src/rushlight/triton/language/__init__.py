@@ -5,6 +5,7 @@ The functions here run within functions under `@triton.jit`, and take and give b
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from .._semantics.mathematics import (
@@ -62,6 +63,7 @@ from .core import load_tensor_descriptor, make_tensor_descriptor, store_tensor_d
 from .types import const, tuple_type
 
 TRITON_MAX_TENSOR_NUMEL = 2**20
+tuple, slice = builtins.tuple, builtins.slice  # tuples of values, and slices, are Python's
 
 # Names of former versions.
 _experimental_make_tensor_descriptor = make_tensor_descriptor
@@ -135,6 +137,7 @@ __all__ = [  # noqa: PLE0604
     "rsqrt",
     "sigmoid",
     "sin",
+    "slice",
     "softmax",
     "sort",
     "sqrt",
@@ -145,6 +148,7 @@ __all__ = [  # noqa: PLE0604
     "swizzle2d",
     "target_info",
     "topk",
+    "tuple",
     "tuple_type",
     "uint_to_uniform_float",
     "umulhi",
