@@ -4,7 +4,6 @@ from builtins import bool as _bool
 from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight.cuda.device import device_of_object as _device_of_object
 from rushlight.cuda.memory import max_memory_reserved as _max_memory_reserved, memory_reserved as _memory_reserved, reset_peak_memory_stats as _reset_peak_memory_stats
-from typing import Any as _Any, NoReturn as _NoReturn
 
 from rushlight.cuda.storages import BFloat16Storage as BFloat16Storage
 class BFloat16Tensor(_Tensor): ...
@@ -13,7 +12,7 @@ class BoolTensor(_Tensor): ...
 from rushlight.cuda.storages import ByteStorage as ByteStorage
 class ByteTensor(_Tensor): ...
 from rushlight.cuda.graphs import CUDAGraph as CUDAGraph
-class CUDAPluggableAllocator: ...
+from rushlight.cuda.memory import CUDAPluggableAllocator as CUDAPluggableAllocator
 from rushlight.cuda.storages import CharStorage as CharStorage
 class CharTensor(_Tensor): ...
 from rushlight.cuda.storages import ComplexDoubleStorage as ComplexDoubleStorage
@@ -45,7 +44,7 @@ from rushlight.cuda.memory import caching_allocator_delete as caching_allocator_
 from rushlight.cuda.memory import caching_allocator_disabled as caching_allocator_disabled
 from rushlight.cuda.memory import caching_allocator_enable as caching_allocator_enable
 from rushlight.cuda.device import can_device_access_peer as can_device_access_peer
-def change_current_allocator(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
+from rushlight.cuda.memory import change_current_allocator as change_current_allocator
 from rushlight.cuda.runtime import check_error as check_error
 from rushlight.cuda.runtime import clock_rate as clock_rate
 from rushlight.cuda import comm as comm
