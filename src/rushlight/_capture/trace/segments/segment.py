@@ -209,10 +209,10 @@ def trace(
                 tracer.interpreters.append(interpreter)
                 _begin(tracer, interpreter, start, state)
                 steps = _follow(interpreter, tracer, stop_at)
-                after = STATE.word
                 tracer.closed, tracer.repeats, tracer.outside.repeats = True, None, None
                 try:
-                    written, program = _finish(tracer, rec, interpreter, reason, word, after, resume, again, passed)
+                    written, program = _finish(tracer, rec, interpreter, word, resume, again, passed)
+                    written.reason = reason
                 except (Unbuildable, RecordingError) as error:
                     reason, found = f"{error}", tracer.made_at.get(id(getattr(error, "value", None)))
                     if isinstance(error, OpenRegion):  # it is opened and closed between programs
@@ -406,18 +406,11 @@ def _place(interpreter: Interpreter) -> tuple[Any, int]:
 
 
 def _finish(
-    tracer: Tracer,
-    rec: Recording,
-    interpreter: Interpreter,
-    reason: str,
-    word: int,
-    after: int,
-    resume: Any,
-    again: Any,
-    passed: Passed,
+    tracer: Tracer, rec: Recording, interpreter: Interpreter, word: int, resume: Any, again: Any, passed: Passed
 ) -> tuple[Written, Any]:
     if tracer.caught:
         raise OpenRegion("filters of warnings change here and are put back elsewhere")
+    after = STATE.word
     rebuild = Rebuild(tracer)
     tracer.sharded.check_closed()
     rebuild.leaves = interpreter.finished
@@ -427,6 +420,17 @@ def _finish(
         result = _stopped(rebuild, interpreter.frames)
     rebuild.effects()
     rebuild.check_generators()
+    _settle_state(tracer, rebuild, word, after)
+    program, graph_module, inputs = _program(tracer, rec, rebuild)
+    going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
+    written = _assemble(tracer, rebuild, program, inputs, Ending(result, going_on, again), passed)
+    written.finished, written.graph_module = interpreter.finished, graph_module
+    written.unkept = tracer.unkept
+    return written, program
+
+
+def _settle_state(tracer: Tracer, rebuild: Rebuild, word: int, after: int) -> None:
+    """Put the thread's state word back to `word`; let the segment write what the program has changed in it."""
     if (after ^ word) & (GRAD | INFERENCE):
         keep = ~(GRAD | INFERENCE)
         rebuild.lines.append(
@@ -439,12 +443,6 @@ def _finish(
     if _regions() != tracer.begun_regions:
         raise OpenRegion("a mode, a default or the like begins here and ends elsewhere")
     STATE.word = word
-    program, graph_module, inputs = _program(tracer, rec, rebuild)
-    going_on = None if interpreter.finished or resume is None else tracer.constants.name(resume)
-    written = _assemble(tracer, rebuild, program, inputs, Ending(result, going_on, again), passed)
-    written.finished, written.graph_module, written.reason = interpreter.finished, graph_module, reason
-    written.unkept = tracer.unkept
-    return written, program
 
 
 class Ending(NamedTuple):
