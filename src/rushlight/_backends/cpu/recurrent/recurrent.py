@@ -114,7 +114,7 @@ def recurrence_call(step: ExternStep) -> list[Launch]:
     extra = not way and step.params["extra"]
     call: Any = Call(step.inputs, mode, reverse) if way else GradCall(step.inputs, mode, reverse, extra)
     batch, units = call.h.shape
-    shape = Shape(mode, kind, _tile(kind, batch), host_tiles(kind)[-1], extra)
+    shape = Shape(mode, kind, _tile(kind, batch), host_tiles(kind)[-1], extra, units if way else 0)
     groups = shape.groups(units) if way else -(-units // shape.columns)
     rows = step.outputs[0].shape[0]
     words = _Constants(call, rows, shape, groups, step.params.get("keep", True))

@@ -10,6 +10,8 @@ weight, and sums over steps are left to large products.
 
 from __future__ import annotations
 
+import math
+
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.recurrent.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
 from rushlight._native import (
@@ -67,14 +69,21 @@ class Shape:
         "vectors",
     )
 
-    def __init__(self, mode: str, kind: str, tile: RegisterTile, transposer: RegisterTile, extra: bool = False) -> None:
+    def __init__(
+        self, mode: str, kind: str, tile: RegisterTile, transposer: RegisterTile, extra: bool = False, units: int = 0
+    ) -> None:
         """`transposer` is the tile whose packing routine is used for weights; `extra`: in the backward, saved values
-        have cotangents too."""
+        have cotangents too.
+
+        The numbers that a cell reads and writes for a group of a multiple of `units` are whole lines of memory.
+        """
         gates = GATES[mode]
         self.mode, self.tile, self.transposer, self.extra = mode, tile, transposer, extra
         self.real: Type = f32 if kind == "f32" else f64
         self.lanes, self.vectors, self.columns, self.rows = tile.lanes, tile.vectors, tile.columns, tile.rows
-        self.blocks = next(n for n in range(1, self.vectors + 1) if n * gates % self.vectors == 0)
+        lines = max(1, LINE // (self.lanes * self.real.itemsize))
+        least = lines if units and units % (lines * self.lanes) == 0 else 1
+        self.blocks = next(n for n in range(least, least + self.vectors) if n * gates % self.vectors == 0)
         self.panels = self.blocks * gates // self.vectors
 
     def groups(self, units: int) -> int:
@@ -83,7 +92,8 @@ class Shape:
 
     @property
     def name(self) -> str:
-        return f"{self.mode}_{self.tile.kind}_{self.rows}x{self.vectors}{'_extra' if self.extra else ''}"
+        blocks = f"_{self.blocks}" if self.blocks > self.vectors // math.gcd(self.vectors, GATES[self.mode]) else ""
+        return f"{self.mode}_{self.tile.kind}_{self.rows}x{self.vectors}{blocks}{'_extra' if self.extra else ''}"
 
 
 # ***** packing *****
