@@ -22,7 +22,9 @@ from rushlight.cuda.device import *
 from rushlight.cuda.device import _CudaDeviceProperties as _CudaDeviceProperties
 from rushlight.cuda.device import _DeviceGuard as _DeviceGuard
 from rushlight.cuda.device import _exchange_device as _exchange_device
+from rushlight.cuda.device import _is_compiled as _is_compiled
 from rushlight.cuda.device import _is_in_bad_fork as _is_in_bad_fork
+from rushlight.cuda.device import _lazy_call as _lazy_call
 from rushlight.cuda.device import _lazy_init as _lazy_init
 from rushlight.cuda.device import _maybe_exchange_device as _maybe_exchange_device
 from rushlight.cuda.device import device_of_object as device_of
@@ -30,6 +32,8 @@ from rushlight.cuda.device import is_initialized
 from rushlight.cuda.graphs import *
 from rushlight.cuda.memory import *
 from rushlight.cuda.random import *
+from rushlight.cuda.random import _get_rng_state_offset as _get_rng_state_offset
+from rushlight.cuda.random import _set_rng_state_offset as _set_rng_state_offset
 from rushlight.cuda.runtime import *
 from rushlight.cuda.runtime import _sleep as _sleep
 from rushlight.cuda.storages import *

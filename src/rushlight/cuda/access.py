@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
+from rushlight import AcceleratorError
 from rushlight import device as Device
 from rushlight._interface.base import MissingDeviceError
 from rushlight._interface.cuda import backend_of, why_absent
@@ -80,11 +81,20 @@ def index_of(device: Any, optional: bool = True, others: bool = False) -> int:
     raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device!r}")
 
 
-def device_of(device: Any) -> Device:
-    """The same as a device; AssertionError for a number that no GPU has."""
+def device_of(device: Any, what: str = "") -> Device:
+    """The same as a device; AcceleratorError for a number that no GPU has, AssertionError where it is the device whose
+    properties are asked for (`what` it is called then).
+    """
     index = index_of(device)
-    if not 0 <= index < gpus().device_count():
-        raise AssertionError(f"Invalid device id {index}: there are {gpus().device_count()} GPUs, numbered from 0")
+    count = gpus().device_count()
+    if not 0 <= index < count:
+        if what:
+            raise AssertionError(f"Invalid {what}id {index}: there are {count} GPUs, numbered from 0")
+        error = AcceleratorError(
+            f"CUDA error: invalid device ordinal {index}: there are {count} devices, numbered from 0"
+        )
+        error.error_code = 101
+        raise error
     return Device("cuda", index)
 
 

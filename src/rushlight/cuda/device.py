@@ -57,6 +57,17 @@ def _lazy_init() -> None:
     gpu("init").initialize(device_of(None))
 
 
+def _lazy_call(callable: Any, **kwargs: Any) -> None:
+    """Call a function as soon as there is a GPU to use: at once, or never."""
+    if why_no_gpu() is None:
+        callable()
+
+
+def _is_compiled() -> bool:
+    """Whether there are GPUs to compute on, as `torch.backends.cuda.is_built`."""
+    return why_no_gpu() is None
+
+
 def _is_in_bad_fork() -> bool:
     return why_no_gpu() is None and bool(gpus().is_forked)
 
@@ -142,8 +153,27 @@ def _number(value: Any) -> int:
 
 @on_gpu
 def synchronize(device: Any = None) -> None:
-    """Wait until all work of a GPU is done."""
-    gpus().synchronize(device_of(device))
+    """Wait until all work of a GPU is done; a negative number means the current one."""
+    gpus().synchronize(device_of(None if isinstance(device, int) and device < 0 else device))
+
+
+class _Uuid:
+    """The identity of a GPU: its text, and `bytes`."""
+
+    def __init__(self, data: bytes) -> None:
+        self.bytes = list(data)
+
+    def __str__(self) -> str:
+        text = bytes(self.bytes).hex()
+        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Uuid) and self.bytes == other.bytes
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.bytes))
 
 
 class _CudaDeviceProperties:
@@ -172,30 +202,28 @@ def get_device_properties(device: Any = None) -> Any:
     """Facts about a GPU: `name`, `major` and `minor`, `total_memory`, `multi_processor_count`, `warp_size`,
     `shared_memory_per_block_optin`, `L2_cache_size`, ...
     """
-    import uuid
-
-    known = dict(gpus().properties(device_of(device)))
-    known["uuid"] = str(uuid.UUID(bytes=known["uuid"]))
+    known = dict(gpus().properties(device_of(device, "device ")))
+    known["uuid"] = _Uuid(known["uuid"])
     return _CudaDeviceProperties(known)
 
 
 @on_gpu
 def get_device_name(device: Any = None) -> str:
     """The name of a GPU."""
-    return str(gpus().properties(device_of(device))["name"])
+    return str(gpus().properties(device_of(device, "device "))["name"])
 
 
 @on_gpu
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """The compute capability of a GPU: (9, 0) for sm_90."""
-    known = gpus().properties(device_of(device))
+    known = gpus().properties(device_of(device, "device "))
     return known["major"], known["minor"]
 
 
 @on_gpu
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
     """Whether a GPU reaches the memory of another without the host."""
-    one, other = device_of(device), device_of(peer_device)
+    one, other = device_of(device, "device "), device_of(peer_device, "peer device ")
     return bool(gpus().can_access_peer(one, other))
 
 

@@ -13,6 +13,7 @@ import gc
 from typing import Any
 
 import rushlight as torch
+from rushlight._interface.base import import_whole
 from rushlight._interface.devices import CapturedWork
 from rushlight.cuda.access import OnGpu, gpus, on_gpu, why_no_gpu
 from rushlight.cuda.graphed import make_graphed_callables
@@ -35,8 +36,10 @@ def graph_pool_handle() -> Any:
 class CUDAGraph(OnGpu, CapturedWork):
     """A graph of kernels; `keep_graph` keeps what was captured, so that it can be looked at and instantiated again."""
 
+    _inputs: Any
+
     def __init__(self, keep_graph: bool = False) -> None:
-        self._graph = gpus().graph(keep_graph)
+        self._graph, self._inputs = gpus().graph(keep_graph), None
 
     def capture_begin(
         self, pool: Any = None, capture_error_mode: str = "global", check_input_liveness: bool = False
@@ -44,9 +47,38 @@ class CUDAGraph(OnGpu, CapturedWork):
         """Let further work of the current stream become the graph.
 
         The mode says which calls are errors meanwhile: those that wait or allocate in any thread ("global"), in this
-        one ("thread_local"), none ("relaxed").
+        one ("thread_local"), none ("relaxed").  With `check_input_liveness` a replay raises RuntimeError where a tensor that
+        was there before the capture, and that it read, is gone.
         """
+        self._forget_inputs()
         self._begin(pool, capture_error_mode)
+        if check_input_liveness:
+            self._inputs = import_whole("rushlight.cuda.liveness").Inputs()
+            self._inputs.begin()
+
+    def _forget_inputs(self) -> None:
+        if self._inputs is not None:
+            self._inputs.end()
+        self._inputs = None
+
+    def _end(self, failed: bool = False) -> None:
+        if self._inputs is not None:
+            self._inputs.end()
+        super()._end(failed)
+
+    def replay(self) -> None:
+        """Run the graph in the order of the current stream, on the memory that was captured.
+
+        Random numbers are those that the captured calls would draw now, and generators go on as if these had.
+        """
+        if self._inputs is not None:
+            self._inputs.check()
+        super().replay()
+
+    def reset(self) -> None:
+        """Forget the graph and its claim on memory."""
+        self._forget_inputs()
+        super().reset()
 
     def register_generator_state(self, generator: Any) -> None:
         """Let the graph draw from a generator beside the device's default one; before the capture."""

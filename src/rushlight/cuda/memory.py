@@ -9,6 +9,7 @@ import ctypes
 import json
 import pickle
 import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -97,7 +98,20 @@ def max_memory_reserved(device: Any = None) -> int:
     return 0 if _unused() else int(_allocator(device).settled().peak("reserved_bytes"))
 
 
-memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+def _renamed(name: str, now: str) -> None:
+    warnings.warn(f"`torch.cuda.{name}` has been renamed to `torch.cuda.{now}`", FutureWarning, stacklevel=3)
+
+
+def memory_cached(device: Any = None) -> int:
+    """`memory_reserved`, by its older name."""
+    _renamed("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: Any = None) -> int:
+    """`max_memory_reserved`, by its older name."""
+    _renamed("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
 
 
 @on_gpu
@@ -112,7 +126,23 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
     _allocator(device).settled().reset_accumulated()
 
 
-reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+def _reset(name: str, device: Any) -> None:
+    warnings.warn(
+        f"torch.cuda.{name} now calls torch.cuda.reset_peak_memory_stats, which resets /all/ peak memory stats.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_allocated(device: Any = None) -> None:
+    """`reset_peak_memory_stats`, by an older name."""
+    _reset("reset_max_memory_allocated", device)
+
+
+def reset_max_memory_cached(device: Any = None) -> None:
+    """`reset_peak_memory_stats`, by an older name."""
+    _reset("reset_max_memory_cached", device)
 
 
 @on_gpu

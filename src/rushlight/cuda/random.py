@@ -89,3 +89,15 @@ def set_rng_state_all(new_states: Iterable[Any]) -> None:
         raise RuntimeError(f"torch.cuda.set_rng_state_all got {len(states)} states for {len(generators)} GPUs")
     for generator, state in zip(generators, states, strict=False):
         generator.set_state(state)
+
+
+def _get_rng_state_offset(device: Any = "cuda") -> int:
+    """How many numbers a GPU's generator has drawn, as its state counts them."""
+    gpu("_get_rng_state_offset")
+    return int(generator_of(device_of(device)).get_offset())
+
+
+def _set_rng_state_offset(offset: int, device: Any = "cuda") -> None:
+    """Let it go on from another place."""
+    gpu("_set_rng_state_offset")
+    generator_of(device_of(device)).set_offset(offset)

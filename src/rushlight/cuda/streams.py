@@ -44,7 +44,11 @@ class Stream(_Stream):
     ) -> None:
         if stream_id is not None and handle is None:
             handle = gpus().external_stream(stream_id, device_of(device_index))
-        super().__init__(device_of(device) if handle is None else handle.device, priority=priority, handle=handle)
+        super().__init__(
+            device_of(None if isinstance(device, int) and device < 0 else device) if handle is None else handle.device,
+            priority=priority,
+            handle=handle,
+        )
 
     @property
     def cuda_stream(self) -> int:

@@ -67,6 +67,26 @@ def test_why_there_is_no_gpu(options: dict[str, str], reason: str) -> None:
     assert first == reason and second.endswith(f"but there is no CUDA GPU to use: {reason}"), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("1", [1]), ("1,0", [1, 0]), ("GPU-00017275", [1]), ("GPU-000", []), ("GPU-00017275,GPU-0000", [1, 0]), ("0,0", []), ("1gpu2,0", [1, 0]), ("-1", []), ("MIG-0", [])],
+)  # fmt: skip
+def test_forms_of_visible_devices(text: str, numbers: list[int]) -> None:
+    from uuid import UUID
+
+    from rushlight._backends.cuda.driver.choice import visible_devices
+    from rushlight._backends.cuda.driver.emulated.machine import identity
+
+    assert visible_devices(text, [f"GPU-{UUID(bytes=identity(i))}" for i in range(2)]) == numbers
+
+
+def test_a_visible_device_keeps_its_identity() -> None:
+    program = "import rushlight as torch\nfor i in range(torch.cuda.device_count()): print(torch.cuda.get_device_properties(i).uuid)"
+    both = emulated("-c", program).stdout.split()
+    assert len(set(both)) == 2
+    assert emulated("-c", program, CUDA_VISIBLE_DEVICES=f"GPU-{both[1]},GPU-{both[0][:8]}").stdout.split() == both[::-1]
+
+
 def test_importing_and_computing_on_the_cpu_loads_nothing_of_cuda() -> None:
     program = (
         "import sys, rushlight as torch\n"

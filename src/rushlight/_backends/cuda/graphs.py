@@ -130,11 +130,17 @@ class CapturedGraph:
             if not self.graph:
                 raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
             self.instantiate()
+        self.backend.devices.enter(self.index)
+        into = self.backend.streams.current(self.index).id
+        if into and self.driver.cuStreamGetCaptureInfo(into)[0]:
+            raise RuntimeError(
+                "Cannot prepare for replay during capturing stage: replays set the random numbers' offsets from the host. Capture the calls "
+                "themselves, or replay one graph behind the other"
+            )
         for stream in self._streams.values():
             stream.begin_replay()
-        self.backend.devices.enter(self.index)
         self.backend.launch.note("CUDA graph")
-        self.driver.cuGraphLaunch(self.executable, self.backend.streams.current(self.index).id)
+        self.driver.cuGraphLaunch(self.executable, into)
 
     def dot(self, path: str) -> None:
         """Write the graph to a file in the language of Graphviz; it must have been kept."""

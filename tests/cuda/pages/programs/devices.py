@@ -218,7 +218,7 @@ def page_what_is_not_there_says_so() -> None:
     for call in (torch.cuda.utilization, torch.cuda.temperature, torch.cuda.list_gpu_processes):
         with pytest.raises(RuntimeError, match="management library"):
             call()
-    for call in (torch.cuda.current_blas_handle, torch.cuda.GreenContext.create, torch.cuda.CUDAPluggableAllocator):
+    for call in (torch.cuda.current_blas_handle, torch.cuda.GreenContext.create):
         with pytest.raises(NotImplementedError, match="rushlight has no"):
             call()
     torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStart())
@@ -379,3 +379,39 @@ def page_a_scaler_serves_several_devices() -> None:
         scaler.update()
     assert weights[0].tolist() == [-1.0] * 3 and weights[1].tolist() == [-2.0] * 3
     assert scaler.get_scale() == 2.0 and scaler._get_growth_tracker() == 1  # halved after the infinity
+
+
+def page_devices_that_there_are_not():
+    for call in (
+        lambda: torch.cuda.synchronize(9), lambda: torch.cuda.memory_allocated(9), lambda: torch.cuda.Stream(device=9), lambda: torch.cuda.current_stream(9),
+    ):  # fmt: skip
+        with pytest.raises(torch.AcceleratorError, match="CUDA error: invalid device ordinal 9") as met:
+            call()
+        assert met.value.error_code == 101
+    with pytest.raises(AssertionError, match="Invalid peer device id 7"):
+        torch.cuda.can_device_access_peer(0, 7)
+    assert torch.cuda.Stream(device=-1).device.index == 0 and torch.cuda.synchronize(-1) is None
+
+
+def page_older_names_warn():
+    with pytest.warns(FutureWarning, match="renamed to `torch.cuda.memory_reserved`"):
+        assert torch.cuda.memory_cached() == torch.cuda.memory_reserved()
+    with pytest.warns(FutureWarning, match="renamed to `torch.cuda.max_memory_reserved`"):
+        torch.cuda.max_memory_cached()
+    for name in ("reset_max_memory_allocated", "reset_max_memory_cached"):
+        with pytest.warns(FutureWarning, match=f"{name} now calls torch.cuda.reset_peak_memory_stats"):
+            getattr(torch.cuda, name)()
+
+
+def page_names_that_other_packages_use():
+    called = []
+    torch.cuda._lazy_call(lambda: called.append(1))
+    assert called == [1] and torch.cuda._is_compiled()
+    torch.cuda.manual_seed(3)
+    assert torch.cuda._get_rng_state_offset() == 0
+    torch.cuda._set_rng_state_offset(8)
+    x = torch.rand(4, device="cuda")
+    torch.cuda._set_rng_state_offset(8)
+    assert torch.equal(torch.rand(4, device="cuda"), x)
+    uuid = torch.cuda.get_device_properties(1).uuid
+    assert len(uuid.bytes) == 16 and len(str(uuid)) == 36 and uuid != torch.cuda.get_device_properties(0).uuid

@@ -231,3 +231,35 @@ def page_dropout_in_graphed_callables() -> None:
         model.zero_grad()
         seen.append(kept)
     assert not torch.equal(*seen) and 0.3 < seen[0].float().mean().item() < 0.7
+
+
+def page_inputs_of_a_graph_must_live() -> None:
+    x, w, graph = torch.ones(3, device="cuda"), torch.full((3,), 2.0, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, check_input_liveness=True):
+        y = x + 1
+        z = y[0:] * w
+        del y
+    graph.replay()
+    assert z.tolist() == [4.0] * 3
+    shape = x.shape
+    del x
+    with pytest.raises(
+        RuntimeError, match=r"1 dead tensor\(s\)(.|\n)*first read at .*y = x \+ 1\n  and freed at .*del x"
+    ):
+        graph.replay()
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other):
+        z = w + 1
+    other.replay()
+    assert z.shape == shape
+
+
+def page_a_replay_cannot_be_captured() -> None:
+    x, inner, outer = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(inner):
+        x + 1
+    with pytest.raises(RuntimeError, match="Cannot prepare for replay during capturing stage"), torch.cuda.graph(outer):
+        x + 2
+        inner.replay()
+    inner.replay()
+    assert x.tolist() == [1.0] * 3

@@ -7,7 +7,10 @@ asks for a GPU.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from functools import lru_cache
+from uuid import UUID
 
 from rushlight._backends.cuda.driver.api import Driver
 from rushlight._backends.cuda.driver.errors import CudaError
@@ -48,28 +51,51 @@ class Absent(Exception):
     """There is no driver; the text says why."""
 
 
-def visible_devices(text: str | None, count: int) -> list[int]:
-    """The devices of a machine that `CUDA_VISIBLE_DEVICES` leaves: those before the first that there is not.
+def visible_devices(text: str | None, identities: Sequence[str]) -> list[int]:
+    """The devices of a machine that `CUDA_VISIBLE_DEVICES` leaves: those before the first that there is not, none where one
+    is named twice.  They are numbers, or begins of identities (`GPU-...`) that fit one device; a part of a device
+    (`MIG-...`) is none that there is.
 
-    >>> visible_devices(None, 2), visible_devices("1,0", 2), visible_devices("0,7,1", 2), visible_devices("", 2)
+    >>> ids = ["GPU-72ab", "GPU-72cd"]
+    >>> visible_devices(None, ids), visible_devices("1,0", ids), visible_devices("0,7,1", ids), visible_devices("", ids)
     ([0, 1], [1, 0], [0], [])
+    >>> visible_devices("GPU-72c,0", ids), visible_devices("GPU-72", ids), visible_devices("1,1", ids), visible_devices("MIG-1", ids)
+    ([1], [], [], [])
     """
     if text is None:
-        return list(range(count))
+        return list(range(len(identities)))
     found: list[int] = []
+    named = text.startswith(("GPU-", "MIG-"))
     for word in text.split(","):
-        if not word.strip().isdigit() or int(word) >= count or int(word) in found:
+        number = _named(word.strip(), identities) if named else _number(word.strip())
+        if not 0 <= number < len(identities):
             break
-        found.append(int(word))
+        if number in found:
+            return []
+        found.append(number)
     return found
 
 
+def _named(word: str, identities: Sequence[str]) -> int:
+    fitting = [i for i, identity in enumerate(identities) if word.startswith("GPU-") and identity.startswith(word)]
+    return fitting[0] if len(fitting) == 1 else -1
+
+
+def _number(word: str) -> int:
+    """The number that a word begins with, as `strtoul` reads it."""
+    found = re.match(r"[+-]?\d+", word)
+    return int(found[0]) if found else -1
+
+
 def _emulated() -> Driver:
-    count = len(visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), EMULATED_DEVICES.get()))
-    if not count:
+    machine = require("rushlight._backends.cuda.driver.emulated.machine")
+    identities = [f"GPU-{UUID(bytes=machine.identity(i))}" for i in range(EMULATED_DEVICES.get())]
+    numbers = visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), identities)
+    if not numbers:
         raise Absent(f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')!r} hides all emulated devices")
     cls = require("rushlight._backends.cuda.driver.emulated.driver").EmulatedDriver
-    made: Driver = cls(count, EMULATED_MEMORY.get() << 20, EMULATED_SEED.get())
+    made: Driver = cls(len(numbers), EMULATED_MEMORY.get() << 20, EMULATED_SEED.get())
+    made.numbers = numbers  # type: ignore[attr-defined]
     made.cuInit()
     return made
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from rushlight._backends.cuda.driver.attributes import DEVICE
 
-__all__ = ["ATTRIBUTES", "NAME", "VERSION"]
+__all__ = ["ATTRIBUTES", "NAME", "VERSION", "identity"]
 
 NAME = "NVIDIA H200 (emulated)"
 VERSION = 13000  # of CUDA
+
+
+def identity(number: int) -> bytes:
+    """The 16 bytes that tell a device of the machine from others."""
+    return number.to_bytes(2, "big") + b"rushlight-gpu" + b"\0"
+
 
 _KNOWN = {
     "max_threads_per_block": 1024, "max_block_dim_x": 1024, "max_block_dim_y": 1024, "max_block_dim_z": 64, "max_grid_dim_x": 2**31 - 1,

@@ -15,7 +15,7 @@ from typing import Any
 from rushlight._backends.cuda.driver.api import Driver
 from rushlight._backends.cuda.driver.attributes import DEVICE, EVENT_WITHOUT_TIMING, STREAM_NON_BLOCKING
 from rushlight._backends.cuda.driver.emulated.captures import Capture, Graph
-from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION
+from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION, identity
 from rushlight._backends.cuda.driver.emulated.memory import Region
 from rushlight._backends.cuda.driver.emulated.ordering import MemoryOrder, merge
 from rushlight._backends.cuda.driver.emulated.queue import LAUNCH, LAUNCH_GRAPH, LEND, MEMSET, SET_NODE, Queue
@@ -68,6 +68,7 @@ class EmulatedWork(Driver):
 
     def __init__(self, devices: int = 1, memory: int = 4 << 30, seed: int = 0) -> None:
         self.lock = free_after_fork(threading.RLock())
+        self.numbers = list(range(devices))  # in the machine, of which `CUDA_VISIBLE_DEVICES` may show some
         self.region = Region(devices, memory, _PINNED, _FOREIGN)
         self.scheduler = Scheduler(seed, self._stopped)
         self._order_of_memory = MemoryOrder()
@@ -217,10 +218,10 @@ class EmulatedWork(Driver):
         return NAME
 
     def cuDeviceGetUuid(self, device: int) -> bytes:
-        return b"rushlight-gpu" + struct.pack(">BH", 0, self._device(device, "cuDeviceGetUuid"))
+        return identity(self.numbers[self._device(device, "cuDeviceGetUuid")])
 
     def cuDeviceGetPCIBusId(self, device: int) -> str:
-        return f"0000:{self._device(device, 'cuDeviceGetPCIBusId') + 1:02x}:00.0"
+        return f"0000:{self.numbers[self._device(device, 'cuDeviceGetPCIBusId')] + 1:02x}:00.0"
 
     def cuDeviceTotalMem(self, device: int) -> int:
         return self.region.devices[self._device(device, "cuDeviceTotalMem")].nbytes
@@ -228,7 +229,7 @@ class EmulatedWork(Driver):
     def cuDeviceGetAttribute(self, attribute: int, device: int) -> int:
         self._device(device, "cuDeviceGetAttribute")
         if attribute == DEVICE["pci_bus_id"]:
-            return device + 1
+            return self.numbers[device] + 1
         if attribute not in ATTRIBUTES:
             fail(
                 "CUDA_ERROR_INVALID_VALUE",
