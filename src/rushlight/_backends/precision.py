@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-__all__ = ["FP32_PRECISION"]
+__all__ = ["DETERMINISTIC", "FP32_PRECISION"]
+
+# Whether a program asks for the same bits on every run (`torch.use_deterministic_algorithms`): of libraries nobody knows.
+DETERMINISTIC = [False]
 
 Key = tuple[str, str]  # a library and a kind of operation, or "all"
 # Its last item, a number, says what is allowed on GPUs: what was compiled is used while it is the same.

@@ -6,7 +6,7 @@ import math
 import warnings
 from typing import Any, NoReturn
 
-from rushlight._backends.precision import FP32_PRECISION
+from rushlight._backends.precision import DETERMINISTIC, FP32_PRECISION
 from rushlight._base.errors import MissingDeviceError, MissingTypeError
 from rushlight._base.knobs import on_planned
 from rushlight._base.lazy import LazyModule
@@ -105,6 +105,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
                 f"_set_deterministic_algorithms(): argument '{name}'{place} must be bool, not {type(value).__name__}"
             )
     determinism.MODE.on, determinism.MODE.warns = mode, warn_only
+    DETERMINISTIC[0] = mode
     clear_plans()  # plans that allocate leave new memory as it is
 
 

@@ -94,3 +94,16 @@ def page_determinism() -> None:
             assert call().isnan().all()
         finally:
             torch.use_deterministic_algorithms(False)
+
+
+def page_determinism_leaves_libraries_out() -> None:
+    a = torch.randn(300, 300, device="cuda")
+    wanted = (a @ a).clone()
+    with KNOBS["cuda_gemm"].scoped("library"):
+        torch.use_deterministic_algorithms(True)
+        try:
+            assert torch.equal(a @ a, wanted) and torch.equal(torch.compile(product)(a, a), wanted)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        with pytest.raises(RuntimeError, match="RUSHLIGHT_CUDA_GEMM=library"):
+            a @ a

@@ -20,6 +20,7 @@ from rushlight._backends.cuda.libraries.cublaslt import WORKSPACE, LtProduct, cu
 from rushlight._backends.cuda.program.steps import Call, Launch, Memory, Operand, Step
 from rushlight._backends.cuda.random.fill import fill_launch
 from rushlight._backends.cuda.random.philox import Stream
+from rushlight._backends.precision import DETERMINISTIC
 from rushlight._backends.registry import backend_of
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
@@ -86,8 +87,11 @@ def chosen_with_epilogue(
 
 
 def asks_library(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
-    """Whether the library may compute a product here; RuntimeError where it must and is not installed."""
-    who, work = WHO.get(), numel(out.shape) * a.shape[-1]
+    """Whether the library may compute a product here; RuntimeError where it must and is not installed.
+
+    Programs that ask for determinism get our kernels alone.
+    """
+    who, work = "ours" if DETERMINISTIC[0] else WHO.get(), numel(out.shape) * a.shape[-1]
     if who == "ours" or (who == "auto" and work < SMALL) or not fits(a, b, out, sums) or out.dtype.name not in _AGREES:
         return False
     if find_library() is None:
