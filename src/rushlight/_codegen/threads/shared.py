@@ -52,6 +52,7 @@ def _spans(body: Body) -> dict[Buffer, tuple[int, int]]:
     """For each buffer the numbers of the first and the last instruction between which it is alive."""
     loops: list[tuple[int, int]] = []
     uses: dict[Buffer, list[int]] = {}
+    barriers: set[Buffer] = set()  # objects of the hardware: nothing else may lie there, once they are made
     count = 0
 
     def visit(body: Body) -> None:
@@ -61,6 +62,8 @@ def _spans(body: Body) -> dict[Buffer, tuple[int, int]]:
             start = count
             if "buffer" in instruction.attributes:
                 uses.setdefault(instruction.attributes["buffer"], []).append(count)
+            if instruction.kind == "mbarrier_init":
+                barriers.add(instruction.attributes["buffer"])
             for inner in instruction.bodies:
                 visit(inner)
             if instruction.kind in ("for", "while", "roles"):
@@ -78,7 +81,7 @@ def _spans(body: Body) -> dict[Buffer, tuple[int, int]]:
             inside = start <= first and last <= end
             if not inside and first <= end and start <= last:
                 first, last = min(first, start), max(last, end)
-        spans[buffer] = (first, last)
+        spans[buffer] = (first, count if buffer in barriers else last)
     return spans
 
 
