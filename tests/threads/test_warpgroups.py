@@ -308,6 +308,13 @@ def test_shares_of_warpgroups(warps: int, tile: tuple[int, int, int]) -> None:
     compare(made.kernel, made.grid, made.arguments, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_slots(stages: int) -> None:
+    """A slot is freed in the turn behind its own, but for one alone, which the next turn needs."""
+    made = tile_product("k", (FLOAT16, FLOAT16, FLOAT32), (64, 64, 328), (64, 64, 64), 4, stages=stages)
+    compare(made.kernel, made.grid, made.arguments, rtol=1e-5, atol=1e-4)
+
+
 def _batched(start: float) -> Kernel:
     """out[item] = start + a[item] b[item]^T over arrays of three dims."""
     b = TermBuilder("batched", [Tile(Pointer(FLOAT16))] * 2 + [Tile(Pointer(FLOAT32))] + [Tile(INT32)] * 2)

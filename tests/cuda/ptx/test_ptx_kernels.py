@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench import cuda_backend_kernels
+from bench.cuda_group_kernels import tile_product
 from bench.cuda_kernels import FLAGSHIPS, bf16, wide
 from tests.cuda.ptx.programs import PtxDevice, check_primitive
 from tests.cuda.ptx.test_ptx_units import names, run
@@ -133,3 +135,23 @@ def attention_by_numpy(q: Any, k: Any, v: Any, ct: Any) -> list[Any]:
     back = ct @ turned(v)
     back = weights * (back - (back * weights).sum(-1, keepdims=True)) * scale
     return [weights @ v, back @ k, turned(back) @ q, turned(weights) @ ct]
+
+
+# ***** rings of any number of slots *****
+
+
+@pytest.mark.parametrize("landing", ["late", "early"])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_few_slots(stages: int, landing: str) -> None:
+    """With one slot it is freed in its own turn: with the turn before's, nobody could go on."""
+    sizes, tile = (128, 64, 448), (128, 64, 64)
+    case = tile_product("few_slots", (BFLOAT16, BFLOAT16, FLOAT32), sizes, tile, 8, stages=stages)
+    assert "wgmma.fence.sync.aligned" in names(run(case, "sm_90a", landing))
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_few_slots_of_programs_that_walk(stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = cuda_backend_kernels.choose_group_tile
+    fewer = lambda *args: chosen(*args)._replace(stages=stages)
+    monkeypatch.setattr(cuda_backend_kernels, "choose_group_tile", fewer)
+    run(FLAGSHIPS["wgmma_walking_product"](True), "sm_90a")

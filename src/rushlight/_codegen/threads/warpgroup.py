@@ -1,7 +1,8 @@
 """Products by warpgroups (`wgmma`, sm_90a): operands come by bulk copies (TMA) into a ring in shared memory.
 
 Further warps copy: they wait until a slot is free, say how many bytes will come, and start the copies.  The other warps wait for
-the bytes, multiply in the background, and free the slot of the turn before when its products are done.
+the bytes, multiply in the background, and free the slot of the turn before when its products are done (their own, where there is
+but one).
 
 Where a program walks from tile to tile, both go on through the ring: the copies for the next tile begin while the others store
 the last one.
@@ -75,9 +76,17 @@ class _Ring:
         begun = b.pointwise("ne", index, low, dtype=BOOL)
         held = self.multiply(held, self.at(slot), begun)
         b.emit("wgmma_commit", [], [])
-        held = self.wait(held, 1)
-        b.emit("mbarrier_arrive", [self.barrier(last, True), begun], [], buffer=self.barriers, ring=True)
+        if self.stages == 1:  # the next turn needs this one's slot
+            held = self.wait(held, 0)
+            self.free(slot, b.number(True, BOOL))
+        else:
+            held = self.wait(held, 1)
+            self.free(last, begun)
         return [held, *following(self.lo, self.stages, slot, parity), slot]
+
+    def free(self, slot: Value, when: Value) -> None:
+        """Tell the warps that copy that a slot's products are done, where a condition holds."""
+        self.lo.b.emit("mbarrier_arrive", [self.barrier(slot, True), when], [], buffer=self.barriers, ring=True)
 
     def wait(self, held: Value, pending: int) -> Value:
         return self.lo.b.emit("wgmma_wait", [held], [held.type], pending=pending).result
@@ -233,8 +242,8 @@ def _walking(lo: Lowering, product: GroupProduct) -> None:
         made = b.emit("for", operands, [v.type for v in body.params[1:]], [body])
         held, *following, last = made.results
         held = _give(lo, ring, low, high, held)
-        some = b.pointwise("lt", low, high, dtype=BOOL)
-        b.emit("mbarrier_arrive", [ring.barrier(last, True), some], [], buffer=ring.barriers, ring=True)
+        if ring.stages > 1:
+            ring.free(last, b.pointwise("lt", low, high, dtype=BOOL))
         lo.ops(Region((), behind))
         multiplying.yielded = following
     b.emit("roles", [*bounds, zero, zero, zero, zero], [_COUNTER, _COUNTER], [copying, multiplying], carried=2)
