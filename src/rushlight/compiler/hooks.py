@@ -211,7 +211,7 @@ def register(*compiling: Callable[[], bool]) -> None:
         "rushlight.distributed.algorithms._checkpoint",
         "rushlight.onnx.importing.", "rushlight.serialization.gguf.packed",
         "rushlight.compiler.optimized_module", "rushlight.nn.parallel.distributed", "rushlight.nn.parallel.reducer",
-        "rushlight.nn.parallel.buckets", "rushlight.triton.runtime.jit", "rushlight.distributed.tensor._modules",
+        "rushlight.nn.parallel.buckets", "rushlight.triton.runtime.jit", "rushlight.library.kernels", "rushlight.distributed.tensor._modules",
         "rushlight.distributed.tensor.parallel.style",
     )  # fmt: skip
 

@@ -12,8 +12,9 @@ doc::scaled(Tensor x, float factor=2.) -> Tensor
 """
 
 from rushlight.library.checks import OpCheckError, opcheck
-from rushlight.library.custom import CustomOpDef, custom_op, triton_op, wrap_triton
+from rushlight.library.custom import CustomOpDef, custom_op, triton_op
 from rushlight.library.inference import infer_schema
+from rushlight.library.kernels import wrap_triton
 from rushlight.library.libraries import (
     Library,
     _scoped_library,

@@ -16,7 +16,7 @@ from rushlight.library import libraries, operators
 from rushlight.library.inference import infer_schema
 from rushlight.library.schema import FunctionSchema, parse
 
-__all__ = ["CustomOpDef", "custom_op", "triton_op", "wrap_triton"]
+__all__ = ["CustomOpDef", "custom_op", "triton_op"]
 
 
 def custom_op(
@@ -221,14 +221,14 @@ def _memory(x: Any) -> int:
 def triton_op(
     name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, schema: str | None = None
 ) -> Any:
-    """An operator whose Python launches kernels of the Triton language (by `wrap_triton`); here it is a `custom_op`."""
-    return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
+    """An operator whose Python launches kernels of the Triton language (by `wrap_triton`).
 
-
-def wrap_triton(triton_kernel: Callable[..., Any], /) -> Any:
-    """The kernel itself (under `triton.jit`, with or without `triton.autotune`), whose launches a `triton_op` may contain.
-    RuntimeError for anything else.
+    It is a `custom_op` whose Python also says what the results are: on tensors without data launches do nothing.
     """
-    if not hasattr(triton_kernel, "arg_names") or not hasattr(triton_kernel, "run"):
-        raise RuntimeError("wrap_triton only works on functions annotated with triton.jit or triton.autotune")
-    return triton_kernel
+
+    def decorate(function: Callable[..., Any]) -> CustomOpDef:
+        made = custom_op(name, function, mutates_args=mutates_args, schema=schema)
+        made.register_fake(function)
+        return made
+
+    return decorate if fn is None else decorate(fn)

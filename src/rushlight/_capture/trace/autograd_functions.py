@@ -82,5 +82,10 @@ def _guard_value(tracer: Tracer, code: types.CodeType, value: Any, changes: bool
     elif type(value) in CONTAINERS:
         if changes:
             raise Break(f"{code.co_qualname}() may change a {type(value).__name__} from outside")
-    elif tracer.is_user_object(value):
+    elif tracer.is_user_object(value) and not _is_kernel(value):
         raise Break(f"{code.co_qualname}() reads a {type(value).__name__} from outside")
+
+
+def _is_kernel(value: Any) -> bool:
+    """Whether a value is a kernel of the Triton language, which launches change nothing of."""
+    return hasattr(value, "arg_names") and hasattr(value, "run")

@@ -157,8 +157,10 @@ class JITFunction(KernelInterface[T]):
             raise TypeError(f"dynamic_func() missing 1 required positional argument: '{self.arg_names[place]}'")
         return values
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
-        """Compile, or find what was compiled, and launch (unless `warmup`); the compiled kernel."""
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
+        """Compile, or find what was compiled, and launch (unless `warmup`); the compiled kernel.  None, and nothing happens,
+        where a tensor has no data.
+        """
         if self._quick and not warmup and not self.pre_run_hooks and driver.active is driver.default:
             kernel = self._run_again(args, grid, kwargs)
             if kernel is not None:
@@ -167,6 +169,8 @@ class JITFunction(KernelInterface[T]):
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         values = self.bind(args, kwargs)
+        if any(getattr(value, "is_meta", False) for value in values):
+            return None
         device = driver.active.device_of(values)
         keys = tuple([key_of(value) for key_of, value in zip(self._key_of, values, strict=True)])
         key = (device, keys, *kwargs.items()) if kwargs else (device, keys)
