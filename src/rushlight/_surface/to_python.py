@@ -178,7 +178,7 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
         handled, made = handle(Tensor.__getitem__, (self, index), {})
         if handled:
             return made
-    if _asks(index):
+    if type(index) not in _INDICES and _asks(index):
         handled, made = handle(Tensor.__getitem__, (self, index), {})
         if handled:
             return made

@@ -316,6 +316,8 @@ def _beside(x: Tensor, index: Any) -> Any:
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
+    if type(index) is Tensor and RUNS.now is None and type(x) is Tensor and x._spec.ndim and _is_number(index):
+        return x[convert.item(index)]
     key = _index_key(index)
     if key is not None:
         signature = (x._spec, x._rg, STATE.word, key)
