@@ -24,7 +24,7 @@ def history_of(tensors: Sequence[Any], nodes: Sequence[Any] = ()) -> Iterator[An
 
 
 def leading_to(history: Sequence[Any], targets: Collection[Any]) -> set[Any]:
-    """Those of the nodes of a history from which backward comes to one of `targets`."""
+    """The nodes of a history from which backward comes to one of `targets`."""
     before: dict[Any, list[Any]] = {}
     for node in history:
         for edge in node._edges:

@@ -225,7 +225,7 @@ class Level(ABC):
         return graph, [full[each] for each in saved]
 
     def _places(self, sources: Sequence[Any]) -> list[int]:
-        """Where the program saves these."""
+        """Places of saved values among those of the program."""
         places = {source: k for k, source in enumerate(self.program[1])}
         return [places[source] for source in sources]
 

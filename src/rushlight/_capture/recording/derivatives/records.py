@@ -12,24 +12,22 @@ NAME = "CompiledFunctionBackward"
 # The backward graph, the places of the saved values that it reads, and the numbers of its results for each input: more
 # than one where they are not added up.
 Variant = tuple[Graph, list[int], list[tuple[int, ...]]]
-Orders = tuple[tuple[int, ...] | None, ...]
+Order = tuple[int, ...] | None  # of dims in memory
+Orders = tuple[Order, ...]
 
 
 class How(NamedTuple):
-    """Which backward from some outputs is recorded: whether what an input gets is not added up (`apart`), the edges that
-    are wanted (all if None), the orders of the dims of gradients that lie otherwise than was assumed, places inside of
-    the history that have a gradient too (`seeds`), with the order of its dims, edges for which a gradient has arrived
-    already, to which others are added (`begun`), the output before whose node backward ends (`cut`), and, where one
-    tensor is given several times, for each the number of the first that is the same (`same`).
-    """
+    """A request for a further backward from some outputs."""
 
-    apart: bool = False
-    edges: tuple[int, ...] | None = None
-    orders: Orders = ()
-    seeds: tuple[tuple[int, tuple[int, ...] | None], ...] = ()
-    begun: tuple[tuple[int, tuple[int, ...] | None], ...] = ()
-    cut: int | None = None
-    same: tuple[int, ...] = ()
+    apart: bool = False  # the gradients of an input are not added up
+    edges: tuple[int, ...] | None = None  # edges that want a gradient; None for all
+    orders: Orders = ()  # of the dims of gradients that lie otherwise than was assumed; nothing where all lie as assumed
+    seeds: tuple[
+        tuple[int, Order], ...
+    ] = ()  # places inside of the history that have a gradient, and its order of dims
+    begun: tuple[tuple[int, Order], ...] = ()  # edges for which a gradient has arrived, to which others are added
+    cut: int | None = None  # the output before whose node backward ends
+    same: tuple[int, ...] = ()  # for each gradient the number of the first that is the same tensor
 
 
 class Target(NamedTuple):
@@ -43,25 +41,19 @@ class Target(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """How gradients are computed that can be differentiated again.
+    """Graphs of gradients that can be differentiated again, and how they are used."""
 
-    `forward` goes from what the program saved (`picks`) and the gradients to the results; `backward` from what `saved`
-    lists to those at `targets`, by `outputs`.  `results` are the numbers of the results at each edge; those in `passed`
-    are given gradients as they are, and those in `mask` have a history, which leads to the targets in `reach`, to
-    `several` on more than one way.  `refusal` is the error that their backward raises.
-    """
-
-    forward: Graph
-    backward: Graph
+    forward: Graph  # from what the program saved (`picks`) and the gradients to the results
+    backward: Graph  # from what `saved` lists to the gradients at `targets`
     saved: list[tuple[str, int]]
-    outputs: list[int | None]
+    outputs: list[int | None]  # of `backward`, for each target
     picks: list[int]
-    results: list[int | None]
-    passed: dict[int, int]
-    mask: list[bool]
+    results: list[int | None]  # of `forward`, for each edge
+    passed: dict[int, int]  # results that are given gradients as they are: their numbers
+    mask: list[bool]  # results that have a history
     targets: list[Target]
-    reach: list[int]
-    several: tuple[int, ...]
-    lies: dict[int, tuple[int, ...]]
+    reach: list[int]  # for each result a bit for each target to which its history leads
+    several: tuple[int, ...]  # targets to which it leads on more than one way
+    lies: dict[int, tuple[int, ...]]  # the order of dims in which gradients of results were assumed to lie
     level: Any  # `levels.Level`, which records further backward
-    refusal: Exception | None = None
+    refusal: Exception | None = None  # the error that backward of the results raises

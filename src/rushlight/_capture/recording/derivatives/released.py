@@ -28,7 +28,7 @@ class ReleasedBackward(Node):
     words: str
 
     def name(self) -> str:
-        """As that of other outputs."""
+        """The name of other outputs' nodes."""
         return NAME
 
     def apply(self, grads: Any) -> Any:

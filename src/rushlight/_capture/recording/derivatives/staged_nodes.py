@@ -111,7 +111,7 @@ class StagedNode(ProgramNode):
                 waiting[p] = grad if held is None else joined_gradients(held, grad)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        """As that of other programs, or what the stages have found."""
+        """The gradients that the stages have found; without stages as in other programs."""
         task = STATE.task
         found: list[Tensor | None] | None = None if task is None else task.notes.get(self)
         if found is not None:

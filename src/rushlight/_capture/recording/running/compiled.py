@@ -151,7 +151,7 @@ class CompiledProgram:
         self._results = [(v.dtype, v.shape) for v in graph.outputs]
 
     def _place(self, build: Any, assembler: Any) -> None:
-        """Where the words of the executable come from: (kind, number, bytes from the beginning), and their specs."""
+        """Set the sources of the executable's arguments: (kind, number, bytes from the beginning), and their specs."""
         known = {id(assembler.given[v]): n for n, v in enumerate(self.graph.inputs)}
         self._steps = [  # bytes from the input's first element to the memory that is written
             (c.given.layout.offset - build._own(c.given.content).offset) * c.given.dtype.itemsize for c in self._changed
@@ -548,7 +548,7 @@ class CompiledProgram:
         return words
 
     def _further_words(self, drawn: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-        """Those of `_words` that are no addresses of inputs."""
+        """The arguments that are no addresses of inputs."""
         return [
             numbers[number] if kind == "number" else drawn[number].ptr if kind == "draw" else self._held[number]._ptr
             for kind, number in self._further
