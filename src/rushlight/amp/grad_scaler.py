@@ -12,6 +12,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.devices import backend_of
 from rushlight._interface.multi_tensor import assumed_zero
 
 __all__ = ["GradScaler", "OptState"]
@@ -41,7 +42,7 @@ def _unscaled(grads: list[Any], inverse: Any) -> Any:
             found.masked_fill_(grad.isfinite().all().logical_not(), 1.0)
             grad.mul_(inverse)
         return found
-    if inverse.device.type != "cpu":
+    if not backend_of(inverse.device).host_readable:
         for dtype in {grad.dtype for grad in grads}:
             alike = [grad for grad in grads if grad.dtype is dtype and grad.numel()]
             if alike:
@@ -269,7 +270,7 @@ class GradScaler:
             ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if scale.device.type == "cpu" or rushlight.compiler.is_compiling():
+            if backend_of(scale.device).host_readable or rushlight.compiler.is_compiling():
                 self._adapt(scale, tracker, any(assumed_zero(each) for each in found))
             else:
                 self._adapt_unread(scale, tracker, sum(self._here(each) for each in found))
