@@ -4,6 +4,7 @@ purpose, what becomes of loops that do not qualify.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,10 @@ from rushlight._backends.cuda.attention.attention import attention_steps, gradie
 from rushlight._backends.cuda.attention.scores import AttentionForm
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
-from rushlight._codegen.threads import ThreadKernel, group_chains, lower
+from rushlight._codegen.threads import ThreadKernel, group_chains, lower, nvptx_text
 from rushlight._codegen.threads.form import Body, Instruction, Value
+from rushlight._native.nvidia.nvptx import ptx_of
+from rushlight._native.nvidia.ptxas import assemble, disassemble, find_tool
 from rushlight._types.dtype import BFLOAT16, FLOAT32
 
 
@@ -60,9 +63,11 @@ class Call:
         assert isinstance(step, Launch)
         self.launch, self.places = step, dict(zip(memories, self.arrays, strict=True))
 
+    def given(self, launch: Launch) -> list[Any]:
+        return [self.places[a.memory] if isinstance(a, Operand) else a for a in launch.arguments]
+
     def run(self, made: ThreadKernel | None = None) -> None:
-        memory = lambda a: a.memory if isinstance(a, Operand) else a
-        given = [self.places[memory(a)] if isinstance(a, (Operand, Memory)) else a for a in self.launch.arguments]
+        given = self.given(self.launch)
         types = [p.type.element for p in self.launch.kernel.params]
         run_thread_kernel(made or lower(self.launch.kernel, "sm_90a"), self.launch.grid, given, types)
 
@@ -156,7 +161,8 @@ class Back:
             for m, x in zip(memories, self.arrays, strict=True)
         ]
         self.places = dict(zip(memories, self.arrays, strict=True))
-        self.steps = gradient_steps(AttentionForm(self.scale, causal=causal), operands[:6], operands[6:])
+        steps = gradient_steps(AttentionForm(self.scale, causal=causal), operands[:6], operands[6:])
+        self.steps = [step for step in steps if isinstance(step, Launch)]
 
     def scores(self) -> Any:
         _, q, k, _ = self.inputs
@@ -164,13 +170,14 @@ class Back:
         inside = np.tri(*scores.shape[1:]) if self.causal else np.ones(scores.shape[1:])
         return np.where(inside > 0, scores, -np.inf)
 
+    def given(self, launch: Launch) -> list[Any]:
+        return [self.places[a.memory] if isinstance(a, Operand) else a for a in launch.arguments]
+
     def run(self, which: int) -> None:
         step = self.steps[which]
-        assert isinstance(step, Launch)
         made = lower(step.kernel, "sm_90a")
         assert "wgmma" in {i.kind for i in made.body.walk()} and "mma" not in {i.kind for i in made.body.walk()}
-        given = [self.places[a.memory] if isinstance(a, Operand) else a for a in step.arguments]
-        run_thread_kernel(made, step.grid, given, [p.type.element for p in step.kernel.params])
+        run_thread_kernel(made, step.grid, self.given(step), [p.type.element for p in step.kernel.params])
 
     def expected(self) -> list[Any]:
         ct, q, k, v = self.inputs
@@ -228,6 +235,20 @@ def test_registers_of_open_products_are_left_alone() -> None:
                 if use.kind == "pick":
                     open_values += use.results
         assert checked
+
+
+@pytest.mark.slow
+def test_the_assembler_waits_for_no_product_before_exponentials() -> None:
+    """In machine code, too, exponentials of a turn stand between the wait for scores and that for the product with values."""
+    if find_tool("ptxas") is None or find_tool("nvdisasm") is None:
+        pytest.skip("ptxas and nvdisasm are not installed: pip install rushlight[ptxas]")
+    made = lower(Call(128, 1024, 128, 128, AttentionForm(0.1)).launch.kernel, "sm_90a")
+    text = disassemble(assemble(ptx_of(nvptx_text(made), "sm_90a"), "sm_90a").cubin)
+    order = [m[0] for m in re.finditer(r"HGMMA|MUFU\.EX2|DEPBAR\.LE gsb0, 0x[01]", text)]
+    turn = order[order.index("DEPBAR.LE gsb0, 0x1") :]
+    assert turn.index("DEPBAR.LE gsb0, 0x0") > 64 and set(turn[1:65]) == {"MUFU.EX2"}
+    before = order[: order.index("DEPBAR.LE gsb0, 0x1")]
+    assert before[-16:] == ["HGMMA"] * 16
 
 
 # ***** faults *****

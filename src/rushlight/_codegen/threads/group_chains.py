@@ -165,6 +165,17 @@ class Chain:
         loads = self.loads()
         return {op for op in kernel.body.walk() if len(op.results) == 1 and tile_of(op.result) in loads}
 
+    def set_up(self, kernel: Kernel) -> list[Op]:
+        """Operations before the loops that move tiles, and what follows from them: those that multiply do them, and no others."""
+        ops = kernel.body.ops[: kernel.body.ops.index(self.loops[0].loop)]
+        brought, found, made = self.brought(kernel), list[Op](), set[TileValue]()
+        for op in ops:
+            moves = op.kind not in PURE and any(v.type.numel > 1 for v in op.results) and op not in brought
+            if moves or made.intersection(op.operands):
+                found.append(op)
+                made.update(op.results)
+        return found
+
 
 def find_chain(kernel: Kernel) -> Chain | None:
     """The loops of a kernel that warpgroups can do; operations between them are arithmetic on what is known before."""

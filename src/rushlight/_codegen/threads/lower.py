@@ -91,7 +91,8 @@ class Lowering:
     ) -> None:
         self.source, self.products = kernel, products  # loops that warpgroups do: see `warpgroup`
         self.chain = chain  # loops of several products that they do: see `warpgroup_chain`
-        self.skipped = set[Op]() if chain is None else chain.brought(kernel)  # what needs nothing (more)
+        # what needs nothing (more), or not yet
+        self.skipped = set[Op]() if chain is None else {*chain.brought(kernel), *chain.set_up(kernel)}
         self.stages = stages  # most slots of their ring
         _check(kernel)
         accumulators = chain.layouts() if chain else {p.dot: p.layout() for p in products.values()}

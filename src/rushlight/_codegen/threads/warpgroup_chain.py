@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rushlight._codegen.blocks import Op
+from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import BOOL, INT32
 
@@ -292,24 +292,23 @@ class _Turns:
         made = self.lo.carried(values, like)
         return [x if p.type.numel == 1 else self.lo.b.spread(x, self.lo.layouts.of[p].size) for x, p in zip(made, like, strict=True)]  # fmt: skip
 
-    def _first(self, held: Sequence[Value] = ()) -> list[Value]:
-        """Begin the first products of a turn, whose tiles are there, and give what `held` is behind the fence."""
+    def _first(self) -> list[Value]:
+        """Begin the first products of a turn, whose tiles are there."""
         self._advance(self.early)
         starts = [self.begins(p) for p in self.loop.first]
-        written = [x for p, x in zip(self.loop.first, starts, strict=True) if not _fresh(p)]
-        fenced = self.fence([*written, *held])
-        ready = iter(fenced)
-        made = self.issue_first([x if _fresh(p) else next(ready) for p, x in zip(self.loop.first, starts, strict=True)])
-        return [*made, *fenced[len(written) :]]
+        ready = iter(self.fence([x for p, x in zip(self.loop.first, starts, strict=True) if not _fresh(p)]))
+        return self.issue_first([x if _fresh(p) else next(ready) for p, x in zip(self.loop.first, starts, strict=True)])
 
     def _last(self, held: Sequence[Value], left: Sequence[Value]) -> list[Value]:
         """The last products of a turn, from registers that are not fenced yet; their slots are free then."""
         self.await_tiles([n for n in self.late if n not in self.early])
-        ready = self.fence([*held, *left])
-        made = self.issue_last(ready[: len(held)], ready[len(held) :], self.state.before)
-        made = self.wait(made, 0)
+        made = self.wait(self._issue(held, left, self.state.before), 0)
         self.arrive(self.late, self.state.before)
         return made
+
+    def _issue(self, held: Sequence[Value], left: Sequence[Value], slots: Sequence[Value]) -> list[Value]:
+        ready = self.fence([*held, *left])
+        return self.issue_last(ready[: len(held)], ready[len(held) :], slots)
 
     def one_turn(self) -> list[Value]:
         """A turn by itself; gives the carried values of the next."""
@@ -362,12 +361,11 @@ class _Turns:
 
     def _overlapped_turn(self, held: Sequence[Value], left: Sequence[Value], more: Value) -> list[Value]:
         """The first products of a turn, the last of the turn before, and what a turn makes of both; `more`: another comes."""
-        before, count = self.state.before, len(self.loop.first)
-        made = self._first([*held, *left])
-        first, ready = made[:count], made[count:]
+        before = self.state.before
+        first = self._first()
         self.await_tiles([n for n in self.late if n not in self.early])
         slots = [before[n] if n in self.early else x for n, x in enumerate(self.state.before)]
-        last = self.issue_last(ready[: len(held)], ready[len(held) :], slots)
+        last = self._issue(held, left, slots)
         given = self._pointwise(first, 1)
         self.await_next(more)
         last = self.wait(last, 0)
@@ -434,9 +432,12 @@ def chained(lo: Lowering, chain: Chain) -> None:
             lo.op(op)
     rings.start()
     copying = rings.produce()
-    wanted = _wanted(lo, chain)
+    first = chain.set_up(lo.source)
+    wanted = _wanted(lo, [*first, *(loop.loop for loop in chain.loops)])
     with b.body() as multiplying, lo.scope():
         state = rings.begin()
+        lo.skipped.difference_update(first)
+        lo.ops(Region((), first))
         if chain.held:
             operands = [b.number(rings.held_barrier, INT32), b.number(0, INT32)]
             b.emit("mbarrier_wait", operands, [], buffer=rings.barriers, ring=True)
@@ -455,12 +456,12 @@ def chained(lo: Lowering, chain: Chain) -> None:
     b.emit("barrier", [], [])  # the ring's bytes are free
 
 
-def _wanted(lo: Lowering, chain: Chain) -> list[TileValue]:
-    """The results of the loops that are used behind them."""
+def _wanted(lo: Lowering, made: Sequence[Op]) -> list[TileValue]:
+    """The results of operations that are used behind them."""
     ops = lo.source.body.ops
-    behind = ops[ops.index(chain.loops[-1].loop) + 1 :]
+    behind = ops[ops.index(made[-1]) + 1 :]
     used = {v for op in behind for inner in (op, *(o for r in op.regions for o in r.walk())) for v in inner.operands}
-    return [v for loop in chain.loops for v in loop.loop.results if v in used]
+    return [v for op in made for v in op.results if v in used]
 
 
 def _for(lo: Lowering, op: Op) -> None:
