@@ -200,7 +200,14 @@ def wgmma(machine: Machine, i: Instruction) -> Step:
     registers = [machine.source(x, result) for x in i.operands[0].items]  # type: ignore[union-attr]
     if len(registers) != n // 2 or len(set(names)) != len(names):
         raise PtxError(f"{len(set(names))} accumulators instead of {n // 2}")
-    descriptors = [machine.source(x, "b64") for x in i.operands[1:3]]
+    left = i.operands[1]
+    held = [] if not isinstance(left, Vector) else [machine.source(x, "b32") for x in left.items]
+    held_names = {f"{machine.function.name}/{x.text}" for x in left.items} if isinstance(left, Vector) else set()
+    if held_names & set(names) or len(held) not in (0, 4):
+        raise PtxError("the left operand is no four registers besides the accumulators")
+    sides = [
+        (machine.source(x, "b64"), *of) for x, *of in ((left, kind_a, m), (i.operands[2], kind_b, n))[bool(held) :]
+    ]
     keeps, *more = i.operands[3:]
     holds = machine.source(keeps, "pred")
     numbers = [x.bits for x in more if isinstance(x, Immediate)]
@@ -208,7 +215,8 @@ def wgmma(machine: Machine, i: Instruction) -> Step:
         signs, transposed = [1, 1], [0, 0]
     else:
         signs, transposed = numbers[:2], numbers[2:] or [0, 0]
-    if signs != [1, 1] or len(numbers) != {"s32": 0}.get(result, 4 if size == 2 else 2):
+    # only operands of two bytes in shared memory say how they lie
+    if signs != [1, 1] or len(numbers) != {"s32": 0}.get(result, 2 + len(sides) if size == 2 else 2):
         raise PtxError(f"the operands {numbers} behind the predicate are unknown")
 
     def step(block: Block, lanes: Lanes) -> None:
@@ -219,10 +227,11 @@ def wgmma(machine: Machine, i: Instruction) -> Step:
         of = slice(128 * group, 128 * group + 128)
         products = products_of(block, group)
         already = {name for name in names if group in block.open.get(name, ())}
-        if not products.fenced or (products.touched & set(names)) - already:
+        if not products.fenced or (products.touched & (set(names) - already | held_names)):
             raise PtxError("registers of the products were used since the last wgmma.fence, or there was none")
-        matrices = []
-        for words, kind, outer, across in zip(descriptors, (kind_a, kind_b), (m, n), transposed, strict=True):
+        matrices = [left_of([x[of] for x in held], kind_a)] if held else []
+        products.loose.append((np.zeros(0, np.int64), {*names, *held_names}))
+        for (words, kind, outer), across in zip(sides, transposed[: len(sides)], strict=True):
             (word,) = set(words[of].tolist()) if len(set(words[of].tolist())) == 1 else (None,)
             if word is None:
                 raise PtxError("the warps of a warpgroup give different matrix descriptors")
@@ -238,10 +247,18 @@ def wgmma(machine: Machine, i: Instruction) -> Step:
         for number, register in enumerate(registers):
             before = register[of] if keep[0] else np.zeros(128, register.dtype)
             register[of] = added(before, product[number])
-        for name in names:
+        for name in (*names, *held_names):
             block.open.setdefault(name, set()).add(group)
 
     return sync(step)
+
+
+def left_of(registers: list[Array], kind: str) -> Array:
+    """The left operand of m64 from four registers of each of 128 threads: a warp has 16 rows, as the operand a of `mma`."""
+    words = np.stack(registers, -1).view(f"u{ITEM_BYTES[kind]}").reshape(4, WARP, -1)
+    out = np.zeros((4, 16, 32 // ITEM_BYTES[kind]))
+    out[:, *fragment("a", 4 // ITEM_BYTES[kind])] = decoded(np.ascontiguousarray(words), kind)
+    return out.reshape(64, -1)
 
 
 def products_of(block: Block, group: int) -> GroupProducts:
@@ -283,9 +300,13 @@ def wgmma_wait(machine: Machine, i: Instruction) -> Step:
             for one in done:
                 for touched, _ in one:
                     block.shared.being_read[touched] -= 1
+            # registers of products that go on
+            busy = {name for one in (*products.groups, products.loose) for _, names in one for name in names}
             if products.groups or products.loose:
-                continue  # whose accumulators the last ones still write
-            for name in [n for n, groups in block.open.items() if group in groups]:
+                over = {name for one in done for _, names in one for name in names} - busy
+            else:
+                over = set(block.open)
+            for name in [n for n in over if group in block.open.get(n, ())]:
                 block.open[name].discard(group)
                 if not block.open[name]:
                     del block.open[name]

@@ -220,6 +220,18 @@ def absolute(machine: Machine, i: Instruction) -> Step:
     return applied(machine, i, np.abs, i.type, i.type)
 
 
+@instruction("ex2.approx.ftz.f32")
+def ex2(machine: Machine, i: Instruction) -> Step:
+    """2**x, wrong by the 2**-22 that it may be wrong by, the sign by a bit of x; subnormal operands and results are 0."""
+
+    def function(x: Array) -> Array:
+        flushed = lambda y: np.where(np.abs(y) < np.finfo(np.float32).tiny, np.float32(0), y)
+        away = np.where(x.view(np.uint32) & 1, 2.0**-22, -(2.0**-22))
+        return flushed((np.exp2(flushed(x).astype(np.float64)) * (1 + away)).astype(np.float32))
+
+    return applied(machine, i, function, "f32", "f32")
+
+
 @instruction("neg")
 def neg(machine: Machine, i: Instruction) -> Step:
     modifiers(i)

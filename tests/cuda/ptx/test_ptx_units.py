@@ -37,6 +37,7 @@ _OFTEN = (
     "wgmma_int8",
     "wgmma_two_groups",
     "wgmma_windows",
+    "wgmma_chain",
 )
 SM90 = [n if not n.startswith("wgmma") or n in _OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in UNITS]
 
