@@ -222,7 +222,10 @@ def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
         if _sparse(layout):
             return _sparse_like(name, input, layout, dtype, requires_grad)
         spec = spec_for(
-            tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)
+            tuple(input.shape),
+            dtype or input.dtype,
+            input.device if device is None else device,
+            like_strides(input, memory_format),
         )
         if pin_memory:
             return finish(_pinned(make(spec)), requires_grad)
@@ -267,7 +270,10 @@ def full_like(
 ) -> Tensor:
     """A tensor shaped like `input`, filled with one number."""
     spec = spec_for(
-        tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)
+        tuple(input.shape),
+        dtype or input.dtype,
+        input.device if device is None else device,
+        like_strides(input, memory_format),
     )
     made = creation.full(tuple(spec.shape), _filling("full_like", fill_value, spec.dtype), spec)
     return finish(_pinned(made) if pin_memory else made, requires_grad)
@@ -341,7 +347,7 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
         if _sparse(layout):
             factory = SPARSE_FACTORIES[name.removeprefix("new_")]
             return factory(shape, dtype=dtype or self.dtype, layout=layout, requires_grad=requires_grad)
-        spec = spec_for(shape, dtype or self.dtype, device or self.device)
+        spec = spec_for(shape, dtype or self.dtype, self.device if device is None else device)
         if pin_memory:
             return finish(_pinned(make(spec)), requires_grad)
         return finish(_noted(make(spec), spec, make), requires_grad)
@@ -379,7 +385,7 @@ def new_full(
     pin_memory: bool = False,
 ) -> Tensor:
     """A filled tensor with this tensor's dtype and device."""
-    spec = spec_for(as_shape((size,)), dtype or self.dtype, device or self.device)
+    spec = spec_for(as_shape((size,)), dtype or self.dtype, self.device if device is None else device)
     made = creation.full(tuple(spec.shape), _filling("new_full", fill_value, spec.dtype), spec)
     return finish(_pinned(made) if pin_memory else made, requires_grad)
 
@@ -397,7 +403,9 @@ def new_tensor(
     """`torch.tensor` with this tensor's dtype and device."""
     if isinstance(data, Tensor):
         warn_user(COPIES.format("tensor.new_tensor"))
-    return creation.tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    return creation.tensor(
+        data, dtype=dtype or self.dtype, device=self.device if device is None else device, requires_grad=requires_grad
+    )
 
 
 @composite("empty_strided")
@@ -433,7 +441,11 @@ def new_empty_strided(
 ) -> Tensor:
     """`empty_strided` with this tensor's dtype and device."""
     made: Tensor = empty_strided(
-        size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+        size,
+        stride,
+        dtype=dtype or self.dtype,
+        device=self.device if device is None else device,
+        requires_grad=requires_grad,
     )
     return made
 

@@ -181,7 +181,7 @@ def _to_copy(
     memory_format: Any = None,
 ) -> Any:
     return input.to(
-        device or input.device,
+        input.device if device is None else device,
         dtype or input.dtype,
         non_blocking,
         True,

@@ -395,7 +395,7 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
     for name, value in zip(("non_blocking", "copy"), loose):
         flags[name] = value
     if other is not None:
-        dtype, device = dtype or other._spec.dtype, device or other._spec.device
+        dtype, device = dtype or other._spec.dtype, other._spec.device if device is None else device
     return (
         dtype,
         None if device is None else as_device(device),

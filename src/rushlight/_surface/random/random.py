@@ -264,7 +264,12 @@ def quickly(made: Tensor, generator: Any) -> bool:
 def _empty_like(name: str, input: Any, dtype: Any, device: Any, memory_format: Any) -> Tensor:
     only_tensors(name, input=input)
     return empty_spec(
-        spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
+        spec_for(
+            tuple(input.shape),
+            dtype or input.dtype,
+            input.device if device is None else device,
+            like_strides(input, memory_format),
+        )
     )
 
 

@@ -213,7 +213,7 @@ def to_dtype_layout(
 ) -> Any:  # fmt: skip
     if layout is not None and layout is not self.layout:
         raise NotImplementedError(f"aten::to.dtype_layout: from {self.layout} to {layout}")
-    place, kind = device or self.device, dtype or self.dtype
+    place, kind = self.device if device is None else device, dtype or self.dtype
     return self.to(place, kind, non_blocking, copy, memory_format=memory_format)
 
 

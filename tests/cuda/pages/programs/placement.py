@@ -92,3 +92,17 @@ def page_arrays_go_where_they_are_asked_to() -> None:
             assert make(np.arange(3.0)).is_cuda and make(torch.ones(1, device="cpu")).is_cuda
         assert not torch.from_numpy(np.arange(3.0)).is_cuda and not torch.FloatTensor([1.0]).is_cuda
     assert torch.as_tensor(np.arange(3.0)).device.type == "cpu"
+
+
+def page_device_zero_is_a_device() -> None:
+    """0 names the first GPU, also where the device is otherwise that of another tensor."""
+    x = torch.randn(2, 3)
+    for made in (
+        torch.empty_like(x, device=0), torch.zeros_like(x, device=0), torch.ones_like(x, device=0), torch.full_like(x, 1.0, device=0),
+        torch.rand_like(x, device=0), torch.randn_like(x, device=0), torch.randint_like(x, 5, device=0), x.new_empty(2, device=0),
+        x.new_zeros(2, device=0), x.new_ones(2, device=0), x.new_full((2,), 1.0, device=0), x.new_tensor([1.0], device=0),
+        x.new_empty_strided((2,), (1,), device=0), torch.empty(2, device=0), torch.arange(3, device=0), torch.tensor([1.0], device=0), x.to(0),
+        torch.ops.aten.zeros_like(x, device=0), torch.nn.Linear(2, 2, device="meta").to_empty(device=0).weight,
+        torch.nn.utils.skip_init(torch.nn.Linear, 2, 2, device=0).weight,
+    ):  # fmt: skip
+        assert made.device == torch.device("cuda:0"), made

@@ -89,7 +89,7 @@ def to(self: Any, *args: Any, **kwargs: Any) -> Any:
             self,
             dtype=dtype or self.dtype,
             layout=layout or self.layout,
-            device=device or self.device,
+            device=self.device if device is None else device,
             non_blocking=non_blocking,
             memory_format=memory_format,
         )
