@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from rushlight import AcceleratorError
 from rushlight import device as Device
-from rushlight._interface.base import MissingDeviceError
+from rushlight._interface.base import MissingDeviceError, import_whole
 from rushlight._interface.cuda import backend_of, why_absent
 
 __all__ = ["OnGpu", "device_of", "gpu", "gpu_class", "gpus", "index_of", "needs_gpu", "on_gpu", "on_gpus", "why_no_gpu"]
@@ -70,6 +70,8 @@ def index_of(device: Any, optional: bool = True, others: bool = False) -> int:
     if isinstance(device, int) and not isinstance(device, bool):
         return device
     place = Device(device) if isinstance(device, str) else device
+    if isinstance(place, import_whole("rushlight.cuda").device):
+        return int(place.idx)
     if isinstance(place, Device):
         if place.type != "cuda":
             if others:

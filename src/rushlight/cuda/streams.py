@@ -133,6 +133,11 @@ class Event(_Event):
         return made
 
     @property
+    def device(self) -> Any:
+        """The device of the stream that recorded it first; None before."""
+        return self._handle.device if self.cuda_event else None
+
+    @property
     def cuda_event(self) -> int:
         """The driver's handle; 0 before the event is first recorded."""
         return int(self._handle.id)

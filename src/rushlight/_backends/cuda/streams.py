@@ -96,7 +96,9 @@ class CudaEvent(EventHandle):
             self.devices.driver.cuEventSynchronize(self.id)
 
     def elapsed(self, end: EventHandle) -> float:
-        """Milliseconds from this event to another; both were recorded."""
+        """Milliseconds from this event to another; both were recorded, on one device."""
+        if self.device is not end.device:
+            raise RuntimeError(f"no time lies between events of two devices: {self.device} and {end.device}")
         return self.devices.driver.cuEventElapsedTime(self.id, end.id)
 
     def __del__(self) -> None:

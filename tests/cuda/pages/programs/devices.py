@@ -415,3 +415,53 @@ def page_names_that_other_packages_use():
     assert torch.equal(torch.rand(4, device="cuda"), x)
     uuid = torch.cuda.get_device_properties(1).uuid
     assert len(uuid.bytes) == 16 and len(str(uuid)) == 36 and uuid != torch.cuda.get_device_properties(0).uuid
+
+
+def page_events_know_their_device() -> None:
+    first, second = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    assert first.device is None
+    first.record()
+    with torch.cuda.device(1):
+        second.record()
+    assert first.device == torch.device("cuda:0") and second.device == torch.device("cuda:1")
+    first.synchronize()
+    second.synchronize()
+    with pytest.raises(RuntimeError, match="events of two devices"):
+        first.elapsed_time(second)
+    assert torch.cuda.memory_allocated(torch.cuda.device(1)) == torch.cuda.memory_allocated(1)
+
+
+def page_copies_between_devices_say_what_is_wrong() -> None:
+    from rushlight.cuda import comm
+
+    x = torch.arange(12.0).reshape(6, 2)
+    on_gpus = comm.scatter(x.cuda(0), (0, 1), (2, 4))
+    assert [p.device.index for p in on_gpus] == [0, 1] and [p.shape[0] for p in on_gpus] == [2, 4]
+    whole = x.cuda(0)
+    assert comm.scatter(whole, (0, 1))[0].data_ptr() == whole.data_ptr()
+    assert torch.equal(comm.gather(on_gpus).cpu(), x) and comm.gather(on_gpus, destination="cpu").device.type == "cpu"
+    images = torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last)
+    pieces = comm.scatter(images, (0, 1))
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in (*pieces, comm.gather(pieces)))
+    out = [torch.empty(2, 2, device=0), torch.empty(4, 2, device=1)]
+    assert torch.equal(comm.scatter(x, out=out)[1].cpu(), x[2:]) and torch.equal(
+        comm.reduce_add([out[0], out[0].cuda(1)]), out[0] * 2
+    )
+    for words, call in {
+        "of same length": lambda: comm.scatter(x, (0,), (2, 4)),
+        "'devices' must not be specified": lambda: comm.scatter(x, (0, 1), out=out),
+        "at least one device": lambda: comm.scatter(x, ()),
+        "at least one output tensor": lambda: comm.scatter(x, out=[]),
+        "output tensor at index 0 has device 'cpu'": lambda: comm.scatter(x, out=[out[0].cpu(), out[1]]),
+        "at index 0 has incorrect shape": lambda: comm.scatter(x, out=[out[0].unsqueeze(0), out[1]]),
+        "along scatter dim 0 does not match": lambda: comm.scatter(x, out=[out[0][1:], out[1]]),
+        "'destination' must not be specified": lambda: comm.gather(out, destination="cpu", out=x),
+        "at least one tensor to gather": lambda: comm.gather(()),
+        "input tensor at index 1 has device 'cpu'": lambda: comm.gather((out[0], x)),
+        "same number of dimensions": lambda: comm.gather((out[0], out[1].unsqueeze(0))),
+        "at index 1 has invalid shape": lambda: comm.gather((out[0], out[1][:, 1:])),
+        "same shape as the source": lambda: comm.broadcast(x, out=out),
+        "same GPU with one": lambda: comm.reduce_add([out[0]], 1),
+    }.items():
+        with pytest.raises(RuntimeError, match=words):
+            call()
