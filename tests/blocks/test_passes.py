@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from tests.blocks.random_kernels import Case, draw
 
 from rushlight._codegen.blocks import BlockBuilder, Pointer, Tile, Value, kernel_text, verify
 from rushlight._codegen.blocks.passes import simplified
-from rushlight._types.dtype import FLOAT32, INT32, INT64
+from rushlight._types.dtype import FLOAT32, INT8, INT32, INT64, UINT8, DType
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -49,3 +51,20 @@ def test_pointers_that_march_are_carried_as_a_number() -> None:
     assert not any(op.kind == "pointwise" and op.attributes["prim"] == "mul" for op in kernel.body.walk())
     result = Case(kernel, case.grid, case.arguments).reference()[1]
     np.testing.assert_array_equal(result, np.arange(40).reshape(5, 8).sum(0))
+
+
+@pytest.mark.parametrize("dtype", [INT8, UINT8, INT32, INT64])
+def test_numbers_are_computed_as_they_would_be_at_run_time(dtype: DType) -> None:
+    """Sums that wrap around, quotients and remainders of all signs, among the least and the greatest numbers."""
+    least, most = (-(1 << 8 * dtype.itemsize - 1), (1 << 8 * dtype.itemsize - 1) - 1) if dtype.is_signed else (0, 255)
+    pairs = [(least, -1 if dtype.is_signed else 7), (most, most), (least, most), (7, 2), (0, 3), (most, 5)]
+    pairs += [(-7, 2), (7, -2), (-7, -2)] if dtype.is_signed else []
+    prims = ("add", "sub", "mul", "div_trunc", "rem_trunc", "maximum", "minimum", "lt", "le", "eq", "ne")
+    b = BlockBuilder("k", [Tile(Pointer(INT64))])
+    for k, (prim, (x, y)) in enumerate(product(prims, pairs)):
+        made = b.convert(b.pointwise(prim, b.constant(x, dtype), b.constant(y, dtype)), INT64)
+        b.store(b.offset(b.params[0], b.constant(k, INT32)), made)
+    case = Case(b.finish(), (1,), [np.zeros(len(prims) * len(pairs), np.int64)])
+    simple = simplified(case.kernel)
+    assert not [op for op in simple.body.ops if op.kind == "pointwise" and op.attributes["prim"] != "convert"]
+    np.testing.assert_array_equal(Case(simple, *case[1:]).reference()[0], case.reference()[0])

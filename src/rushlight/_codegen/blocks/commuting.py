@@ -6,19 +6,23 @@ ways in which the elements of two operands can lie to each other: those are few,
 
 from __future__ import annotations
 
-from rushlight._base.lazy import numpy as np
-from rushlight._prims.numbers import holder
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
 from rushlight._types.dtype import DType
 
-from .interpret import Program
 from .ir import Region
-from .memory import BlockMemory
 
 __all__ = ["commutes", "single_primitive"]
 
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"})
 _CHOOSING = frozenset({"lt", "le", "eq", "ne", "select", "maximum", "minimum"})
 _LOGICAL = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor"})
+_MEANING: Mapping[str, Callable[..., int]] = {  # plain Python: the first kernel of a process need not wait for NumPy
+    "lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne, "select": lambda c, x, y: x if c else y, "maximum": max,
+    "minimum": min, "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+}  # fmt: skip
 _MOST = 5  # operands, of which each may be less, equal or greater
 
 
@@ -38,14 +42,19 @@ def commutes(region: Region) -> bool:
     count = len(region.params) // 2
     if count > _MOST or not _chooses(region):
         return False
-    # for each operand: less, equal, greater
-    ways = np.array(np.meshgrid(*[[0, 1, 2]] * count, indexing="ij")).reshape(count, -1)
-    dtypes = [holder(p.dtype) for p in region.params]
-    left = [np.where(w == 2, 1, 0).astype(d) for w, d in zip(ways, dtypes, strict=False)]
-    right = [np.where(w == 0, 1, 0).astype(d) for w, d in zip(ways, dtypes, strict=False)]
-    one = Program(BlockMemory(), (0, 0, 0), (1, 1, 1), 0, print).region(region, [*left, *right])
-    other = Program(BlockMemory(), (0, 0, 0), (1, 1, 1), 0, print).region(region, [*right, *left])
-    return all(bool((a == b).all()) for a, b in zip(one, other, strict=True))
+    for ways in product((0, 1, 2), repeat=count):  # each operand is less, equal or greater
+        left, right = [int(way == 2) for way in ways], [int(way == 0) for way in ways]
+        if _evaluated(region, [*left, *right]) != _evaluated(region, [*right, *left]):
+            return False
+    return True
+
+
+def _evaluated(region: Region, numbers: Sequence[int]) -> list[int]:
+    """What a region that only chooses gives for numbers."""
+    known = dict(zip(region.params, numbers, strict=True))
+    for op in region.ops[:-1]:
+        known[op.result] = _MEANING[op.attributes["prim"]](*[known[v] for v in op.operands])
+    return [known[v] for v in region.yielded]
 
 
 def _chooses(region: Region) -> bool:

@@ -6,11 +6,10 @@ of scalars that do, common subexpressions, code that loops do not change, code t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rushlight._base.lazy import numpy as np
-from rushlight._prims import PRIMITIVES
 from rushlight._types.dtype import INT64, DType
 
 from .ir import Kernel, Op, Region, Value
@@ -160,25 +159,34 @@ def _unchanged(op: Op, operands: list[Value]) -> Value | None:
     return operands[1] if a == nothing and prim != "sub" else None
 
 
-_FOLDED = frozenset(
-    {"add", "sub", "mul", "div_trunc", "rem_trunc", "maximum", "minimum", "lt", "le", "eq", "ne", "convert"}
-)
+_MEANING: Mapping[str, Callable[..., int]] = {  # plain Python: the first kernel of a process need not wait for NumPy
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div_trunc": lambda a, b: _quotient(a, b),
+    "rem_trunc": lambda a, b: a - b * _quotient(a, b), "maximum": max, "minimum": min, "lt": operator.lt, "le": operator.le, "eq": operator.eq,
+    "ne": operator.ne, "convert": lambda a: a,
+}  # fmt: skip
 
 
 def _folded(op: Op, operands: list[Value]) -> Any:
     """The number that an operation on known integers gives."""
     prim, numbers = op.attributes["prim"], [_number(v) for v in operands]
-    if prim not in _FOLDED or None in numbers or any(v.dtype.kind not in "iu" for v in operands):
+    if prim not in _MEANING or None in numbers or any(v.dtype.kind not in "iu" for v in operands):
         return None
     if op.result.dtype.kind not in "iub" or (prim.endswith("_trunc") and numbers[1] == 0):
         return None
-    arrays = [
-        np.asarray(n & ((1 << 8 * v.dtype.itemsize) - 1), f"u{v.dtype.itemsize}").view(v.dtype.name)
-        for n, v in zip(numbers, operands, strict=True)
-    ]
-    with np.errstate(all="ignore"):
-        found = PRIMITIVES[prim].reference(*arrays, **op.attributes.get("params", {}))
-    return bool(found) if op.result.dtype.kind == "b" else int(found)
+    found = _MEANING[prim](*[_wrapped(n, v.dtype) for n, v in zip(numbers, operands, strict=True)])
+    return bool(found) if op.result.dtype.kind == "b" else _wrapped(found, op.result.dtype)
+
+
+def _wrapped(number: int, dtype: DType) -> int:
+    """The number of a dtype with the same lowest bits."""
+    bits = 8 * dtype.itemsize
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if dtype.is_signed and number >> bits - 1 else number
+
+
+def _quotient(a: int, b: int) -> int:
+    """a / b without what is behind the point."""
+    return abs(a) // abs(b) if (a < 0) == (b < 0) else -(abs(a) // abs(b))
 
 
 # ***** tiles that advance in loops *****
