@@ -327,8 +327,8 @@ def test_convolutions_of_few_channels_in_changing_sizes(
     w = rl.from_numpy(
         rng.standard_normal((outs, channels // groups, kernel, kernel)).astype(np.float32)
     ).requires_grad_()
-    for k in range(30):
-        high, wide = (11 + 3 * k, 16) if k < 20 else (int(rng.integers(8, 90)), int(rng.integers(8, 90)))
+    for k in range(16):
+        high, wide = (11 + 3 * k, 16) if k < 10 else (int(rng.integers(8, 90)), int(rng.integers(8, 90)))
         x = rl.from_numpy(rng.standard_normal((2, channels, high, wide)).astype(np.float32)).requires_grad_()
         F.conv2d(x, w, padding=1, stride=stride, groups=groups).sum().backward()
         a = np.pad(x.detach().numpy(), ((0, 0), (0, 0), (1, 1), (1, 1))).astype(np.float64)
@@ -656,7 +656,7 @@ def same_without_families(run: Callable[[], list[Any]]) -> None:
 @pytest.mark.parametrize("name", SIZED)
 def test_numbers_that_are_sizes(name: str, checked: None) -> None:
     """The same bits as without families, of results and gradients, and what is cast is what would be derived."""
-    numbers, rng = (3, 4, 5, 9, 17, 16, 23, 31, 12, 64, 28), np.random.default_rng(0)
+    numbers, rng = (3, 4, 5, 9, 17, 16, 64, 28), np.random.default_rng(0)
     arrays = [rng.standard_normal((n + 40, 9)).astype(np.float32) for n in numbers]
 
     def run() -> list[Any]:
