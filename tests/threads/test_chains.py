@@ -137,6 +137,16 @@ def test_turns_that_overlap_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_equal(x.norm, one.norm)
 
 
+def test_a_warpgroup_of_more_rows() -> None:
+    """Two instructions beside each other, with left operands of their own; such a loop holds too many registers to overlap."""
+    call = Call(128, 256, 64, 64, AttentionForm(0.125))
+    call.launch.kernel.warps = 4
+    made = lower(call.launch.kernel, "sm_90a")
+    assert not [i for i in made.body.walk() if i.kind == "wgmma_wait" and i.attributes["pending"]]
+    call.run(made)
+    call.check()
+
+
 # ***** derivatives *****
 
 

@@ -21,8 +21,10 @@ from rushlight._types.dtype import INT32
 
 from .choose import PURE
 from .group_products import (
+    GROUP,
     MOST_BOX_ROWS,
     MOST_COLUMNS,
+    ROWS,
     GroupForm,
     TileSource,
     accumulators,
@@ -75,11 +77,14 @@ class ChainProduct:
 
 @dataclass(frozen=True)
 class ChainLoop:
-    """A loop: its products in order, and the tiles that it loads, in the order in which they are needed."""
+    """A loop: its products in order, and the tiles that it loads, in the order in which they are needed; `height` is how many
+    times 64 rows a warpgroup has.
+    """
 
     loop: Op
     products: tuple[ChainProduct, ...]
     tiles: tuple[TileSource, ...]
+    height: int
 
     @property
     def region(self) -> Region:
@@ -136,7 +141,7 @@ class ChainLoop:
         return not behind.intersection(others + read) and not results & used and self._fits()
 
     def _fits(self) -> bool:
-        return sum(p.registers for p in self.products) <= _MOST_REGISTERS
+        return sum(p.registers for p in self.products) * self.height <= _MOST_REGISTERS
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,8 @@ def _loop(kernel: Kernel, loop: Op, held: dict[Op, TileSource]) -> ChainLoop | N
     for source in ordered:
         if source.access.op in body.ops:
             tiles.setdefault(source.access.op, source)
-    found = ChainLoop(loop, tuple(products), tuple(tiles.values()))
+    height = max(1, products[0].dot.result.shape[0] * GROUP // (ROWS * kernel.warps))
+    found = ChainLoop(loop, tuple(products), tuple(tiles.values()), height)
     loads = [op for op in body.ops if op.kind in TILE_LOADS]
     dots = {p.dot for p in products}
     if set(loads) != set(tiles) or not all(_used_by(body, op, dots) for op in loads):

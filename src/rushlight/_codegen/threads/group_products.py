@@ -29,6 +29,7 @@ __all__ = [
     "GROUP_FORMS",
     "MOST_BOX_ROWS",
     "MOST_COLUMNS",
+    "ROWS",
     "ROW_BYTES",
     "GroupForm",
     "GroupProduct",
