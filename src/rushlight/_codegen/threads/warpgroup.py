@@ -42,6 +42,8 @@ class _Ring:
     def start(self) -> None:
         arrivals = (1,) * self.stages + (self.lo.warps,) * self.stages
         self.lo.b.emit("mbarrier_init", [], [], buffer=self.barriers, arrivals=arrivals, ring=True)
+        if any(i.kind == "shared_store" for i in self.lo.b.bodies[0].walk()):
+            self.lo.b.emit("proxy_fence", [], [])  # bytes that moved tiles are written by copies now
         self.lo.b.emit("barrier", [], [])
 
     def barrier(self, slot: Value, free: bool) -> Value:

@@ -15,7 +15,7 @@ from rushlight._codegen.scalar import Val, mem_lanes, mem_type, reg_type
 from rushlight._codegen.scalar.writer import BITS
 from rushlight._types.dtype import BOOL, DType
 
-from ..form import Instruction
+from ..form import WARP, Instruction
 
 if TYPE_CHECKING:
     from .printer import NvptxPrinter
@@ -369,6 +369,9 @@ def _shared_store(p: NvptxPrinter, i: Instruction) -> None:
     count, words = value.count, Words(value.dtype, i.attributes["vector"])
     offset, values = p.of(i.operands[0], count), p.of(value, count)
     mask = p.of(i.operands[2], count) if len(i.operands) > 2 else None
+    if p.kernel.copiers and not p.barrier_threads:  # further warps hold the same before they begin to copy
+        mine = p.thread().lt(WARP * p.kernel.warps, False)
+        mask = [mine] * count if mask is None else [m & mine for m in mask]
     for start in _groups(count, words.vector):
         part = values[start : start + words.vector]
         if mask is None:
