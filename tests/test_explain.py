@@ -41,6 +41,13 @@ def test_a_softmax_is_told_on_a_page() -> None:
     assert len(str(report).splitlines()) < 80 and len(report.details(code=True).splitlines()) > 200
 
 
+def test_a_page_of_everything(tmp_path) -> None:
+    report = torch.explain(lambda x: torch.softmax(x * 2, 1))(torch.randn(4, 8))
+    text = report.html(tmp_path / "page.html").read_text()
+    assert text.startswith("<!doctype html>") and "<h2>2. softmax</h2>" in text and "http" not in text
+    assert "define" in text and ".globl" in text and "&lt;" in text
+
+
 def test_fusion_can_be_seen() -> None:
     report = torch.explain(torch.nn.functional.layer_norm)(torch.randn(16, 32), (32,))
     assert len(report.kernels) == 1, "layer_norm is one kernel"

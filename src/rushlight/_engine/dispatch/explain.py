@@ -5,14 +5,23 @@ assembly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
 from rushlight._engine.dispatch.watch import Recorder, Run
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 __all__ = ["Report", "explain"]
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
+pre { background: #f6f6f4; padding: .8rem; overflow-x: auto; font: 12.5px/1.45 ui-monospace, monospace } summary { cursor: pointer }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1b1b1b } pre { background: #262626 } }
+"""
 
 
 class Report:
@@ -85,6 +94,26 @@ class Report:
                 seen.add(identity)
                 parts.append(f"***** {number}. {run.name}, at {run.place} *****\n{run.exe.explain(asm=code)}")
         return "\n\n".join(parts)
+
+    def html(self, path: str | Path) -> Path:
+        """Write everything, the code of the kernels too, as one page that loads nothing; gives its path.  A kernel for a GPU
+        shows its PTX, and where NVIDIA's tools are installed registers, occupancy and machine code.
+        """
+        from html import escape  # pages are rare, and a start is not to wait for this
+        from pathlib import Path
+
+        body, seen = [f"<h1>What ran</h1><pre>{escape(self.table())}</pre>"], set()
+        for number, run in enumerate(self._runs, 1):
+            text, code = run.exe.explain(), [*run.exe.code(), *run.exe.assembly()]
+            if (*(name for name, _ in code), text) in seen:
+                continue
+            seen.add((*(name for name, _ in code), text))
+            body.append(f"<h2>{number}. {escape(run.name)}</h2><p>{escape(run.place)}</p><pre>{escape(text)}</pre>")
+            body += [f"<details><summary>{escape(n)}</summary><pre>{escape(t)}</pre></details>" for n, t in code]
+        written = Path(path)
+        head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>What ran</title><style>{_STYLE}</style>"
+        written.write_text(f"{head}<body>{''.join(body)}</body></html>\n", encoding="utf-8")
+        return written
 
     def __str__(self) -> str:
         return f"{self.table()}\n\n{self.details()}"
