@@ -305,3 +305,10 @@ def test_segments_that_grow_serve_whatever_is_asked(seed: int) -> None:
         heap.allocator.free(chunk)
     heap.allocator.empty_cache()
     assert heap.stat("reserved_bytes") == heap.stat("segment") == 0 and heap.driver.cuMemGetInfo() == (total, total)
+
+
+def test_emptying_waits_for_the_uses_by_other_streams_once() -> None:
+    heap = Heap()
+    before = heap.allocator.statistics.num_sync_all_streams
+    heap.allocator.empty_cache()
+    assert heap.allocator.statistics.num_sync_all_streams == before + 1

@@ -384,7 +384,6 @@ class Allocator:
         self._collect_garbage(pool, size)
         found = self._new_segment(pool, size, stream.id)
         if found is None and self._waiting and not self._capturing:
-            self.statistics.num_sync_all_streams += 1
             self._await_uses()
             found = self._find(pool, size, stream.id)
         if found is None and not self._capturing:
@@ -504,6 +503,7 @@ class Allocator:
                 self._release_free(self._all_pools())
 
     def _await_uses(self) -> None:
+        self.statistics.num_sync_all_streams += 1
         self._wait_for_late()
         while self._waiting:
             event, chunk = self._waiting.popleft()
