@@ -92,7 +92,7 @@ def device_of(device: Any, what: str = "") -> Device:
     if not 0 <= index < count:
         if what:
             raise AssertionError(f"Invalid {what}id {index}: there are {count} GPUs, numbered from 0")
-        error = AcceleratorError(
+        error: Any = AcceleratorError(
             f"CUDA error: invalid device ordinal {index}: there are {count} devices, numbered from 0"
         )
         error.error_code = 101
