@@ -19,6 +19,7 @@ from rushlight._backends.cuda.libraries import cublaslt
 from rushlight._backends.cuda.libraries.cublaslt import CublasLt, LtProduct, fits
 from rushlight._backends.cuda.program.steps import Call, Memory, Operand
 from rushlight._backends.registry import backend_of
+from rushlight._base.errors import MissingExtraError
 from rushlight._codegen.blocks.memory import numbers_of
 from rushlight._prims import build, prim
 from rushlight._types.device import Device
@@ -98,6 +99,14 @@ def test_row_major_products(turned_a: bool, turned_b: bool, batch: tuple[int, ..
     np.testing.assert_allclose(out, x @ y, rtol=1e-5, atol=1e-6)
 
 
+def test_each_device_has_a_handle_of_its_own() -> None:
+    """The library ties what it holds to the device that is current when a handle is made."""
+    devices = iter([0, 1, 0])
+    one = CublasLt(Library(), lambda: next(devices))
+    handles = [one.handle.value for _ in range(3)]
+    assert handles[0] == handles[2] != handles[1]
+
+
 def test_products_that_do_not_fit() -> None:
     x = np.zeros((8, 8), np.float32)
     spread = np.zeros((8, 16), np.float32)[:, ::2]
@@ -124,7 +133,7 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     x = operand(np.zeros((512, 512), np.float32))
     call = ExternCall("dot", [x, x], [x], {})
     assert chosen(call, x, x, x, "float32", []) == []
-    with WHO.scoped("library"), pytest.raises(RuntimeError, match="pip install nvidia-cublas"):
+    with WHO.scoped("library"), pytest.raises(MissingExtraError, match="extra 'cuda'"):
         chosen(call, x, x, x, "float32", [])
     assert cublaslt.LIBRARY.get() == ""
 

@@ -14,7 +14,7 @@ from rushlight._ops.table import OPERATORS
 from rushlight._surface.composites.attention import ALLOWED, INSTEAD
 from rushlight._surface.registry import SPACES, asking, composite, function_of, inplace_of, row_of
 from rushlight._surface.result_types import result_type, result_types
-from rushlight._surface.settings import FP32_PRECISION, TypedTensor
+from rushlight._surface.settings import FP32_PRECISION, LIBRARIES, TypedTensor
 
 __all__ = [
     # Functions.
@@ -41,5 +41,6 @@ __all__ = [
     "ALLOWED",  # which ways of computing attention are on
     "INSTEAD",  # functions that compute attention instead
     "FP32_PRECISION",  # precision of float32 products, by backend and operator
+    "LIBRARIES",  # what programs ask of the libraries of GPUs
     "TypedTensor",  # metaclass of `torch.FloatTensor` and its like
 ]

@@ -7,6 +7,7 @@ import warnings
 from typing import Any, NoReturn
 
 from rushlight._backends.precision import DETERMINISTIC, FP32_PRECISION
+from rushlight._backends.preferences import LIBRARIES
 from rushlight._base.errors import MissingDeviceError, MissingTypeError
 from rushlight._base.knobs import on_planned
 from rushlight._base.lazy import LazyModule
@@ -27,7 +28,7 @@ from rushlight._types.dtype import BY_NAME, DTYPES, DType
 from rushlight._types.layout import Size
 from rushlight._types.promotion import default_dtype
 
-__all__ = ["FP32_PRECISION", "finfo", "iinfo"]
+__all__ = ["FP32_PRECISION", "LIBRARIES", "finfo", "iinfo"]
 
 _TORCH = SPACES["torch"]
 on_default_device(clear_plans)
@@ -177,6 +178,7 @@ def get_float32_matmul_precision() -> str:
 
 # (Backend, operator) -> the precision that a program allows inside of float32 operations; no entry: not set.
 FP32_PRECISION.changed.append(clear_plans)
+LIBRARIES.changed.append(clear_plans)
 
 
 @public

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import rushlight
+from rushlight import device as _device
 from rushlight import set_float32_matmul_precision
 from rushlight._interface.base import trace_marks
-from rushlight._interface.cuda import why_absent
-from rushlight._interface.operators import ALLOWED, FP32_PRECISION
+from rushlight._interface.cuda import backend_of, why_absent
+from rushlight._interface.operators import ALLOWED, FP32_PRECISION, LIBRARIES
 from rushlight.backends.pages import mixed, precision_of, set_precision
 
 __all__ = [
@@ -303,12 +304,29 @@ def _prefer(kind: type, backend: Any) -> Any:
     return _preferred[kind]
 
 
-def preferred_linalg_library(backend: Any = None) -> _LinalgBackend:
-    """Which library a program prefers for factorisations on GPUs: kept, and of no effect, as our kernels compute them.
+def _missing_library(name: str) -> str | None:
+    """Why a library cannot be preferred, or None."""
+    backend: Any = backend_of(_device("cuda", 0))
+    text: str | None = backend.missing_library(name)
+    return text
 
-    RuntimeError for setting one without a GPU.
+
+@trace_marks.changes_later_calls
+def preferred_linalg_library(backend: Any = None) -> _LinalgBackend:
+    """Which library a program prefers for factorisations on GPUs: `cusolver` is taken wherever it has one, by `default`
+    whoever was measured to be faster (see `RUSHLIGHT_CUDA_LINALG`), and `magma` is as `default`.
+
+    RuntimeError for setting one without a GPU, and for cuSOLVER where it is not installed.
     """
-    return _prefer(_LinalgBackend, backend)
+    before = _preferred[_LinalgBackend]
+    found: _LinalgBackend = _prefer(_LinalgBackend, backend)
+    if found is not before:
+        missing = _missing_library("cusolver") if found is _LinalgBackend.Cusolver else None
+        if missing is not None:
+            _preferred[_LinalgBackend] = before
+            raise RuntimeError(f"Cannot set preferred backend to Cusolver: {missing}")
+        LIBRARIES.set("linalg", found.name.lower())
+    return found
 
 
 def preferred_blas_library(backend: Any = None) -> _BlasBackend:

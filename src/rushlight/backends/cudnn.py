@@ -1,4 +1,7 @@
-"""cuDNN, NVIDIA's library of neural network operations: not here.  Its settings can be set and read."""
+"""cuDNN, NVIDIA's library of neural network operations: its convolutions may take the place of ours on GPUs.
+
+It belongs to the extra `rushlight[cuda]`; who computes a convolution is measured once (`RUSHLIGHT_CUDA_CONVOLUTIONS`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight import device as _device
 from rushlight._interface.base import trace_marks
-from rushlight._interface.operators import FP32_PRECISION
+from rushlight._interface.cuda import backend_of, why_absent
+from rushlight._interface.operators import FP32_PRECISION, LIBRARIES
 from rushlight.backends import cudnn_rnn as rnn
 from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page, mixed
 
@@ -41,6 +46,23 @@ class _AllowTF32:
         FP32_PRECISION["cuda", "conv"] = FP32_PRECISION["cuda", "rnn"] = "tf32" if value else "none"
 
 
+class _OfLibraries(Setting):
+    """A setting that decides who computes convolutions, and how."""
+
+    def __init__(self, name: str, word: str) -> None:
+        super().__init__(getattr(LIBRARIES, name), boolean(word))
+        self.name = name
+
+    def get(self) -> Any:
+        """Its kind."""
+        return getattr(LIBRARIES, self.name)
+
+    def set(self, value: Any) -> None:
+        """Change it."""
+        super().set(value)
+        LIBRARIES.set(self.name, value)
+
+
 def _integer(value: Any) -> None:
     if not isinstance(value, int):
         raise RuntimeError(f"set_benchmark_limit_cudnn expects an int, but got {type(value).__name__}")
@@ -52,29 +74,36 @@ def _kernel(value: Any) -> None:
 
 
 _SETTINGS: dict[str, Any] = {
-    "enabled": Setting(True, boolean("enabled_cudnn")),
-    "benchmark": Setting(False, boolean("benchmark_cudnn")),
+    "enabled": _OfLibraries("cudnn", "enabled_cudnn"),
+    "benchmark": _OfLibraries("cudnn_benchmark", "benchmark_cudnn"),
     "benchmark_limit": Setting(None, _integer),
-    "deterministic": Setting(False, boolean("deterministic_cudnn")),
+    "deterministic": _OfLibraries("cudnn_deterministic", "deterministic_cudnn"),
     "allow_tf32": _AllowTF32(),
     "fp32_precision": PrecisionSetting("cuda"),
     "depthwise_kernel": Setting("auto", _kernel),
 }
 
 
+def _backend() -> Any:
+    return backend_of(_device("cuda", 0))
+
+
 def is_available() -> bool:
-    """False: there is no CUDA here."""
-    return False
+    """Whether there is a GPU, and cuDNN for it."""
+    return why_absent("cuda") is None and _backend().library_path("cudnn") is not None
 
 
 def version() -> int | None:
-    """None: there is no cuDNN."""
-    return None
+    """The version of cuDNN (10000 * major + 100 * minor + patch); None where it is not installed, or there is no GPU."""
+    return int(_backend().cudnn_version()) if is_available() else None
+
+
+_TYPES = ("torch.float16", "torch.float32", "torch.float64", "torch.bfloat16")
 
 
 def is_acceptable(tensor: Any) -> bool:
-    """Whether cuDNN could take a tensor: no."""
-    return False
+    """Whether cuDNN could take a tensor: a GPU's, of floats, while it is enabled."""
+    return is_available() and LIBRARIES.cudnn and tensor.device.type == "cuda" and str(tensor.dtype) in _TYPES
 
 
 @trace_marks.changes_later_calls

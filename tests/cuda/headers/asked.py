@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rushlight._backends.cuda import tile_maps
 from rushlight._backends.cuda.driver import attributes, library, management, nvtx
 from rushlight._backends.cuda.driver.errors import CODES
-from rushlight._backends.cuda.libraries import cublaslt
+from rushlight._backends.cuda.libraries import cublaslt, cudnn, cusolver
 from rushlight._backends.cuda.native import parameters_native
 from rushlight._backends.cuda.reports import cupti
 from rushlight._distributed.engines import nccl_library
@@ -68,6 +68,9 @@ _LAUNCH_NAMES = {"cluster": "CLUSTER_DIMENSION", "programmatic_serialization": "
 _CONFIG = {
     "grid": "gridDimX", "block": "blockDimX", "shared": "sharedMemBytes", "stream": "hStream", "attributes": "attrs", "count": "numAttrs",
 }  # fmt: skip
+_PROPERTIES = {
+    "kind": "type", "handles": "requestedHandleTypes", "place": "location", "metadata": "win32HandleMetaData", "flags": "allocFlags",
+}  # fmt: skip
 _NODE = {
     "function": "func", "grid": "gridDimX", "block": "blockDimX", "shared": "sharedMemBytes", "parameters": "kernelParams", "extra": "extra",
 }  # fmt: skip
@@ -82,7 +85,8 @@ def _driver() -> Asked:
         "CUDA_ERROR_NOT_READY": library._NOT_READY, "CU_JIT_ERROR_LOG_BUFFER": library._ERROR_LOG,
         "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES": library._ERROR_LOG_BYTES, "CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS": library.LAZY_PEER_ACCESS,
         "CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE": library.VERBOSE, "CU_STREAM_CAPTURE_STATUS_NONE": 0, "CU_STREAM_CAPTURE_STATUS_ACTIVE": 1,
-        "CU_STREAM_CAPTURE_STATUS_INVALIDATED": 2, "CU_TENSOR_MAP_INTERLEAVE_NONE": tile_maps._PLAIN,
+        "CU_MEM_LOCATION_TYPE_DEVICE": 1, "CU_MEM_ALLOCATION_TYPE_PINNED": 1, "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": 3,
+        "CU_MEM_ALLOC_GRANULARITY_MINIMUM": 0, "CU_STREAM_CAPTURE_STATUS_INVALIDATED": 2, "CU_TENSOR_MAP_INTERLEAVE_NONE": tile_maps._PLAIN,
         "CU_TENSOR_MAP_SWIZZLE_128B": tile_maps._SWIZZLE_128, "CU_TENSOR_MAP_L2_PROMOTION_L2_256B": tile_maps._L2_256,
         "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": tile_maps._ZEROS, "CU_TENSOR_MAP_DATA_TYPE_UINT8": tile_maps._BYTES,
     }  # fmt: skip
@@ -102,6 +106,9 @@ def _driver() -> Asked:
         "CUlaunchAttribute": Structure(library._Attribute, {"id": "id", "value": "value"}),
         "CUlaunchConfig": Structure(library._Config, _CONFIG),
         "CUDA_KERNEL_NODE_PARAMS_v1": Structure(library._Node, _NODE),
+        "CUmemLocation": Structure(library._Place, {"kind": "type", "number": "id"}),
+        "CUmemAllocationProp": Structure(library._Properties, _PROPERTIES),
+        "CUmemAccessDesc": Structure(library._Access, {"place": "location", "flags": "flags"}),
         "CUtensorMap": Structure(ctypes.c_char * 128, {}),
         "CUuuid": Structure(ctypes.c_char * 16, {}),
     }
@@ -135,6 +142,30 @@ def _cublaslt() -> Asked:
     }
     results = {"cublasLtMatmulHeuristicResult_t": Structure(cublaslt.Heuristic, fields)}
     return Asked(("cublasLt.h",), cublaslt._SIGNATURES, constants, results, r"libcublasLt\.so")
+
+
+def _cusolver() -> Asked:
+    constants = {
+        "CUBLAS_FILL_MODE_LOWER": cusolver.LOWER, "CUSOLVER_EIG_MODE_NOVECTOR": cusolver.VECTORS[0],
+        "CUSOLVER_EIG_MODE_VECTOR": cusolver.VECTORS[1],
+    }  # fmt: skip
+    return Asked(("cusolverDn.h",), cusolver._SIGNATURES, constants, {}, r"libcusolver\.so")
+
+
+def _cudnn() -> Asked:
+    types = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF", "bfloat16": "BFLOAT16"}
+    constants = dict(_prefixed("CUDNN_DATA_", cudnn.TYPES, types)) | {
+        "CUDNN_TENSOR_NCHW": cudnn.ROWS_INNER, "CUDNN_TENSOR_NHWC": cudnn.CHANNELS_INNER, "CUDNN_CONVOLUTION": cudnn.FLIPPED,
+        "CUDNN_CROSS_CORRELATION": cudnn.NOT_FLIPPED, "CUDNN_DEFAULT_MATH": cudnn.DEFAULT_MATH, "CUDNN_TENSOR_OP_MATH": cudnn.TENSOR_MATH,
+        "CUDNN_FMA_MATH": cudnn.EXACT_MATH, "CUDNN_DETERMINISTIC": cudnn.DETERMINISTIC,
+    }  # fmt: skip
+    fields = {
+        "algorithm": "algo", "status": "status", "milliseconds": "time", "workspace": "memory", "deterministic": "determinism",
+        "math": "mathType", "reserved": "reserved",
+    }  # fmt: skip
+    names = ("Fwd", "BwdData", "BwdFilter")
+    structures = {f"cudnnConvolution{name}AlgoPerf_t": Structure(cudnn.Performance, fields) for name in names}
+    return Asked(("cudnn.h",), cudnn._SIGNATURES, constants, structures, r"libcudnn\.so")
 
 
 def _cupti() -> Asked:
@@ -225,4 +256,5 @@ def _nccl() -> Asked:
 
 LIBRARIES = {
     "driver": _driver(), "cublaslt": _cublaslt(), "cupti": _cupti(), "nvml": _nvml(), "nvtx": _nvtx(), "nccl": _nccl(),
+    "cusolver": _cusolver(), "cudnn": _cudnn(),
 }  # fmt: skip

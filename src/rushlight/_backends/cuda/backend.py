@@ -22,7 +22,7 @@ from rushlight._backends.cuda.selection.routines import PIECE, routine
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import Block, BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend, load_elements
-from rushlight._base.errors import warn_user
+from rushlight._base.errors import MissingExtraError, warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
@@ -46,6 +46,10 @@ PROGRAMS = Knob(
     "cuda_programs", env="RUSHLIGHT_CUDA_PROGRAMS", kind=_programs, default="kernels", planned=True,
     doc="What computes on emulated GPUs: `kernels` of our own, or the `reference` definitions of primitives in NumPy.",
 )  # fmt: skip
+
+
+def _library(name: str) -> Any:
+    return require(f"rushlight._backends.cuda.libraries.{name}")
 
 
 class CudaBackend(ReferenceBackend):
@@ -233,6 +237,22 @@ class CudaBackend(ReferenceBackend):
     def is_pinned(self, address: int) -> bool:
         """Whether an address of the host is of pinned memory."""
         return self.memory.pinned.is_pinned(address)
+
+    def library_path(self, name: str) -> str | None:
+        """The file of one of NVIDIA's libraries ("cusolver", "cudnn"); None where it is not installed."""
+        path: str | None = _library(name).WHEEL.path()
+        return path
+
+    def missing_library(self, name: str) -> str | None:
+        """The text of the error for a library that is not installed; emulated GPUs need none."""
+        wheel = _library(name).WHEEL
+        if self.driver.emulated or wheel.path() is not None:
+            return None
+        return str(MissingExtraError(wheel.title, wheel.extra))
+
+    def cudnn_version(self) -> int:
+        """The version of cuDNN, which is loaded; an error where it is not installed."""
+        return int(_library("cudnn").cudnn().version())
 
     def export_memory(self, address: int, device: Device) -> Any:
         """Plain data by which another process opens the memory at an address."""

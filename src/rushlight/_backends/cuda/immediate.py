@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.driver.api import slots
@@ -36,12 +37,16 @@ class Immediate:
         self.backend, self.device = backend, device
         self.kernels = backend.kernels(device)
 
-    def run(self, steps: Sequence[Step]) -> None:
-        """Give steps to the current stream; memory that is not `Placed` is allocated for their time."""
+    def run(self, steps: Sequence[Step], places: Mapping[Memory, Any] = MappingProxyType({})) -> None:
+        """Give steps to the current stream; memory that is neither `Placed` nor a storage of `places` is allocated for their
+        time.
+        """
         stream = self.backend.enter(self.device)
-        held: dict[Memory, Any] = {}
+        held: dict[Memory, Any] = dict(places)
         for step in steps:
-            assert isinstance(step, Launch)
+            if not isinstance(step, Launch):
+                step.function(stream, *[self._argument(a, held) for a in step.arguments])
+                continue
             params = step.kernel.params
             words = [
                 word_of(self._argument(a, held), p.type.element) for a, p in zip(step.arguments, params, strict=True)

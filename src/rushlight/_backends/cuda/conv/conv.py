@@ -5,6 +5,7 @@ from __future__ import annotations
 from rushlight._backends.cpu.conv.prepare import fits_routine
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.conv.direct import direct_launch
+from rushlight._backends.cuda.conv.library import chosen
 from rushlight._backends.cuda.conv.rows import Geometry, images_are_inner
 from rushlight._backends.cuda.conv.warpgroups import group_tiles
 from rushlight._backends.cuda.conv.windows import WindowsKernel, as_product, in_order, store_positions, with_bias
@@ -18,7 +19,7 @@ from rushlight._backends.cuda.program.steps import Step
 from rushlight._schedule.library import CallForm
 from rushlight._types.layout import numel
 
-__all__ = ["convolution_steps"]
+__all__ = ["convolution_by_any", "convolution_steps"]
 
 _FEW = 8  # results of a group, for fewer of which a tile of a product is mostly empty
 _SHORT = 256  # sums that one element of the direct kernel may have
@@ -26,7 +27,19 @@ _SHORT = 256  # sums that one element of the direct kernel may have
 
 @extern("conv_windows", takes=fits_routine, form=CallForm(strided=True, strided_results=True, keeps_layout=True))
 def conv_windows(call: ExternCall) -> list[Step]:
-    return convolution_steps(call)
+    return convolution_by_any(call)
+
+
+def convolution_by_any(call: ExternCall, epilogue: Epilogue | None = None) -> list[Step]:
+    """The steps of a call, by us or by the library."""
+    ours = convolution_steps(call, epilogue=epilogue)
+    if not ours:
+        return ours
+    out, bias = call.outputs[0], call.inputs[2] if len(call.inputs) > 2 else None
+    behind = None if epilogue is None else with_bias(epilogue, bias)
+    if epilogue is None and bias is not None:
+        behind = store_positions(out, bias, tuple(call.params["size"]), False)
+    return chosen(call, ours, convolution_steps, behind)
 
 
 def convolution_steps(

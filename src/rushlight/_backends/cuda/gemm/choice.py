@@ -16,12 +16,13 @@ from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, store_result
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
 from rushlight._backends.cuda.immediate import Immediate, Placed
-from rushlight._backends.cuda.libraries.cublaslt import WORKSPACE, LtProduct, cublaslt, find_library, fits
+from rushlight._backends.cuda.libraries.cublaslt import WHEEL, WORKSPACE, LtProduct, cublaslt, find_library, fits
 from rushlight._backends.cuda.program.steps import Call, Launch, Memory, Operand, Step
 from rushlight._backends.cuda.random.fill import fill_launch
 from rushlight._backends.cuda.random.philox import Stream
 from rushlight._backends.precision import DETERMINISTIC
 from rushlight._backends.registry import backend_of
+from rushlight._base.errors import MissingExtraError
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
 from rushlight._native.cache import default_cache
@@ -87,7 +88,7 @@ def chosen_with_epilogue(
 
 
 def asks_library(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
-    """Whether the library may compute a product here; RuntimeError where it must and is not installed.
+    """Whether the library may compute a product here; MissingExtraError where it must and is not installed.
 
     Programs that ask for determinism get our kernels alone.
     """
@@ -96,9 +97,7 @@ def asks_library(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
         return False
     if find_library() is None:
         if who == "library":
-            raise RuntimeError(
-                "RUSHLIGHT_CUDA_GEMM=library, and cuBLASLt is not installed: `pip install nvidia-cublas-cu12`"
-            )
+            raise MissingExtraError(f"RUSHLIGHT_CUDA_GEMM=library, and {WHEEL.title}", WHEEL.extra)
         return False
     backend: Any = backend_of(Device("cuda", 0))
     return not backend.driver.emulated

@@ -8,14 +8,17 @@ kernel's on the card.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rushlight._backends.cuda.libraries.loader import CLibrary, Wheel
 from rushlight._backends.cuda.program.steps import LibraryFunction, Operand
+from rushlight._backends.registry import backend_of
 from rushlight._base.knobs import Knob
+from rushlight._types.device import Device
 from rushlight._types.layout import numel
 
-__all__ = ["LIBRARY", "CublasLt", "LtProduct", "cublaslt", "fits"]
+__all__ = ["LIBRARY", "WHEEL", "CublasLt", "LtProduct", "cublaslt", "fits"]
 
 LIBRARY: Knob[str] = Knob(
     "cublaslt_library", env="RUSHLIGHT_CUBLASLT_LIBRARY", kind=str, default="",
@@ -66,14 +69,27 @@ find_library = WHEEL.path
 
 
 class CublasLt(CLibrary):
-    """The library: a function for each call, which raises RuntimeError where C returns an error."""
+    """The library: a function for each call, which raises RuntimeError where C returns an error.
 
-    def __init__(self, library: Any) -> None:
+    A handle belongs to a device: `current` tells the thread's.
+    """
+
+    def __init__(self, library: Any, current: Callable[[], int] = lambda: 0) -> None:
         super().__init__(WHEEL.title, library, _SIGNATURES)
-        self.handle = self.made("cublasLtCreate")
+        self.current = current
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The handle of the thread's device."""
+        return self.handle_of(self.current(), "cublasLtCreate")
 
     def set(self, name: str, handle: Any, attribute: int, value: Any) -> None:
         self.call(name, handle, attribute, ctypes.byref(value), ctypes.sizeof(value))
+
+
+def _current_device() -> int:
+    backend: Any = backend_of(Device("cuda", 0))
+    return int(backend.current_device())
 
 
 _loaded: list[CublasLt | None] = []
@@ -82,7 +98,7 @@ _loaded: list[CublasLt | None] = []
 def cublaslt() -> CublasLt | None:
     """The library, loaded by the first use; None where it is not installed."""
     if not _loaded:
-        _loaded.append(None if find_library() is None else CublasLt(WHEEL.open()))
+        _loaded.append(None if find_library() is None else CublasLt(WHEEL.open(), _current_device))
     return _loaded[0]
 
 
@@ -171,9 +187,8 @@ class LtProduct:
     @property
     def native(self) -> LibraryFunction | None:
         """The call as native code makes it; None where the library is no library of C."""
-        try:
-            address = ctypes.cast(self.library.library.cublasLtMatmul, ctypes.c_void_p).value or 0
-        except ctypes.ArgumentError:
+        address = self.library.address("cublasLtMatmul")
+        if address is None:
             return None
         of_b, of_a, of_out = (layout.value or 0 for layout in self.layouts)
         one, zero, algorithm = (ctypes.addressof(x) for x in (self.one, self.zero, self.algorithm))

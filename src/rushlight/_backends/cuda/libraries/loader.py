@@ -68,6 +68,14 @@ class CLibrary:
     def __init__(self, title: str, library: Any, signatures: Mapping[str, Sequence[Any]]) -> None:
         self.title, self.library, self.signatures = title, library, signatures
         self._found: dict[str, Any] = {}
+        self._handles: dict[int, ctypes.c_void_p] = {}
+
+    def handle_of(self, device: int, create: str) -> ctypes.c_void_p:
+        """The library's handle for a device, which is the current one of this thread where it is made by `create`."""
+        found = self._handles.get(device)
+        if found is None:
+            found = self._handles[device] = self.made(create)
+        return found
 
     def function(self, name: str) -> Any:
         """A function with its arguments' types; LibraryError where the library has none of this name."""
@@ -81,6 +89,13 @@ class CLibrary:
             found.argtypes = self.signatures[name]
             self._found[name] = found
         return found
+
+    def address(self, name: str) -> int | None:
+        """The address of a function, for native code; None where the library is no library of C."""
+        try:
+            return ctypes.cast(self.function(name), ctypes.c_void_p).value
+        except ctypes.ArgumentError:
+            return None
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function; LibraryError for a status other than 0."""

@@ -8,7 +8,8 @@
 | `permutation` | up to 4096 rows | | larger |
 | complex matrices, `qr`, `eigh`, `eig`, `svd`, `ldl`, `ldl_solve`, `least_squares` | | | all |
 
-`cusolver` takes the place of the host where NVIDIA's library is installed.
+cuSOLVER takes the place of any of them but `eig`, `ldl`, `ldl_solve`, `least_squares`, `triangular_solve` and `permutation`
+where it is installed and was measured to be faster (see `choice`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rushlight._backends.cuda.externs import ExternCall, extern
 from rushlight._backends.cuda.linalg.blocked import cholesky_steps, solve_steps
+from rushlight._backends.cuda.linalg.choice import chosen
 from rushlight._backends.cuda.linalg.host import host_step
 from rushlight._backends.cuda.linalg.small import LARGEST, lu_launch, permutation_launch
 from rushlight._backends.cuda.program.steps import Step
@@ -50,8 +52,8 @@ def has_elements(node: Node) -> bool:
 def _either(
     fits: Callable[[ExternCall], bool], kernels: Callable[[ExternCall], list[Step]]
 ) -> Callable[[ExternCall], list[Step]]:
-    """Kernels where a call fits them, else the host."""
-    return lambda call: kernels(call) if fits(call) else [host_step(call)]
+    """Kernels where a call fits them, else the host; or cuSOLVER."""
+    return lambda call: chosen(call, kernels(call) if fits(call) else [host_step(call)])
 
 
 def _is_real(call: ExternCall) -> bool:
@@ -77,4 +79,4 @@ extern("triangular_solve", has_elements, _DENSE)(_either(_is_real, solve_steps))
 extern("lu", has_elements, _DENSE)(_either(_is_small, _lu))
 extern("permutation", has_elements, _DENSE)(_either(lambda call: call.params["size"] <= _LONGEST_ORDER, _permutation))
 for _name in BY_HOST:
-    extern(_name, has_elements, _DENSE)(lambda call: [host_step(call)])
+    extern(_name, has_elements, _DENSE)(lambda call: chosen(call, [host_step(call)]))

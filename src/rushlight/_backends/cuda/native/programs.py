@@ -132,6 +132,7 @@ class NativeProgram:
 
     def _library_row(self, step: Prepared) -> list[Any]:
         """The values of a record LAUNCHED, for a function of a library."""
+        self.executable.backend.enter(self.executable.device)  # a library's handle is that of the current device
         function: LibraryFunction = step.call.native  # type: ignore[union-attr]
         words = (ctypes.c_int64 * _MOST_ARGUMENTS)(*function.words)
         constants, addresses = self.n_inputs + len(self.executable.sizes) + 1, list[Any]()

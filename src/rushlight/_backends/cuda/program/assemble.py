@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cuda.conv.conv import convolution_steps
+from rushlight._backends.cuda.conv.conv import convolution_by_any
 from rushlight._backends.cuda.epilogues import ProductEpilogue
 from rushlight._backends.cuda.externs import EXTERNS, ExternCall, lower
 from rushlight._backends.cuda.gemm.dot import product_with_epilogue
@@ -142,7 +142,7 @@ class Assembler:
         epilogue: ProductEpilogue = call.epilogue
         bound = epilogue.bound(self.schedule.sizes, self.lowering.words, self.argument)
         if made.name == "conv_windows":
-            return convolution_steps(made, epilogue=bound)
+            return convolution_by_any(made, bound)
         if made.name == "grouped_dot":
             return grouped_steps(made, epilogue=bound)
         return product_with_epilogue(made, bound)

@@ -232,7 +232,7 @@ class Prepared:
         call, watch = self.call, self.kernels.backend.launch.watch
         assert call is not None
         library = getattr(call, "native", None)
-        if watch is None or library is None:
+        if watch is None or library is None or not library.works:
             call(stream, *words)
         else:
             watch.around(library.name, stream, lambda: call(stream, *words))

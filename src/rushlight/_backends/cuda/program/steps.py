@@ -98,7 +98,8 @@ class Launch:
 
 class LibraryFunction(NamedTuple):
     """A C function of `words` (pointers and numbers of 8 bytes, at most 16) that returns a status, so that native code
-    calls it: `places` are the words that are argument k's address, `stream` is the word that is the stream.
+    calls it: `places` are the words that are argument k's address, `stream` is the word that is the stream.  One that does
+    not `work` gives nothing to the stream.
     """
 
     name: str
@@ -106,6 +107,7 @@ class LibraryFunction(NamedTuple):
     words: Sequence[int]
     places: Sequence[Sequence[int]]
     stream: int
+    works: bool = True
 
 
 class Call:

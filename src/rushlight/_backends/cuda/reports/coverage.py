@@ -11,6 +11,7 @@ from __future__ import annotations
 from rushlight._backends.cuda import library  # noqa: F401  (fills the table of routines)
 from rushlight._backends.cuda.externs import EXTERNS
 from rushlight._backends.cuda.linalg.lapack import HOST_PARTS
+from rushlight._backends.cuda.linalg.solver import ROUTINES
 from rushlight._prims import PRIMITIVES
 from rushlight._prims.record import Primitive
 
@@ -38,7 +39,8 @@ def way_of(primitive: Primitive) -> str:
     if routine is not None:
         rest = "; else its decomposition" if primitive.decompose is not None else ""
         if primitive.name in HOST_PARTS:
-            rest = f"; by the host's LAPACK: {HOST_PARTS[primitive.name]}{rest}"
+            also = "; cuSOLVER where it was measured to be faster" if primitive.name in ROUTINES else ""
+            rest = f"; by the host's LAPACK: {HOST_PARTS[primitive.name]}{also}{rest}"
         return f"routine: `{place}`{rest}"
     if primitive.decompose is not None:
         return "decomposition"
