@@ -64,7 +64,7 @@ def write(machine: Machine, block: Block, lanes: Lanes, space: str, addresses: A
         machine.memory.written(offsets, width)
     elif space == "shared":
         offsets = block.shared.places(addresses, width)
-        block.shared.stored(block.numbers(lanes), offsets, width)
+        block.shared.stored(block.numbers(lanes), offsets, width, rows=rows)
         block.shared.data[offsets[:, None] + np.arange(width)] = rows
     elif space == "local":
         block.local.store(block.numbers(lanes), addresses, np.ascontiguousarray(rows).view(f"V{width}")[:, 0])

@@ -409,6 +409,8 @@ class Machine:
                 raise PtxError(f"{name.split('/')[1]} is used before wgmma.wait_group")
             (other,) = p.names - {name}
             block.open.setdefault(other, set()).update(groups)
+            for group in groups & block.products.keys():
+                block.products[group].follow(name, other)
             self.moved += 1
             break
 

@@ -146,6 +146,13 @@ class GroupProducts:
     fenced: bool = False
     touched: set[str] = field(default_factory=set)  # registers that other instructions used since the last fence
 
+    def follow(self, name: str, other: str) -> None:
+        """A register is a copy of another from now on."""
+        for one in (*self.groups, self.loose):
+            for _, names in one:
+                if name in names:
+                    names.add(other)
+
 
 def swizzled(addresses: Array, bits: int) -> Array:
     """Swizzle<bits, 4, 3>: bits from 4 on are xored by those from 7 on."""
@@ -282,7 +289,7 @@ def wgmma_commit(machine: Machine, i: Instruction) -> Step:
         for group in block.whole_groups(lanes).tolist():
             products = products_of(block, group)
             products.groups.append(products.loose)
-            products.loose, products.fenced = [], False
+            products.loose = []
 
     return sync(step)
 

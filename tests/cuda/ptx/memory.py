@@ -192,8 +192,10 @@ class SharedMemory(Space):
         self.reader[at] = np.where(self.reader[at] == who, who, SEVERAL)  # two threads of this instruction
         self.was_read[at], self.warp_read[at] = self.epoch[who], self.warp_epoch[who]
 
-    def stored(self, threads: Array, offsets: Array, width: int, atomic: bool = False) -> None:
-        """Check stores of threads, and remember them."""
+    def stored(
+        self, threads: Array, offsets: Array, width: int, atomic: bool = False, rows: Array | None = None
+    ) -> None:
+        """Check stores of threads, and remember them; `rows`: what each writes, for two may write the same at once."""
         at = (offsets[:, None] + np.arange(width)).ravel()
         who = np.repeat(threads, width)
         self._usable(at)
@@ -206,10 +208,19 @@ class SharedMemory(Space):
         self._ordered(first, of, self.writer, self.written, self.warp_written, "writes byte {} that thread {} wrote")
         self._ordered(first, of, self.reader, self.was_read, self.warp_read, "writes byte {} that thread {} read")
         self.writer[at] = ATOMIC if atomic else who
-        if not atomic and (self.writer[at] != who).any():
-            raise PtxError(f"two threads write byte {int(at[self.writer[at] != who][0]):#x} of shared memory at once")
+        twice = self.writer[at] != who
+        if not atomic and twice.any() and not self._equal(at, rows):
+            raise PtxError(f"two threads write byte {int(at[twice][0]):#x} of shared memory at once")
         self.written[at], self.warp_written[at] = self.epoch[who], self.warp_epoch[who]
         self.reader[at], self.unfenced[at], self.filled[at] = NOBODY, True, True
+
+    def _equal(self, at: Array, rows: Array | None) -> bool:
+        """Whether those who write one byte write the same."""
+        if rows is None:
+            return False
+        written = np.zeros(len(self.data), np.uint8)
+        written[at] = rows.ravel()
+        return bool((written[at] == rows.ravel()).all())
 
     def _ordered(self, at: Array, who: Array, other: Array, epoch: Array, warp_epoch: Array, text: str) -> None:
         """Whether a barrier lies between accesses of other threads and these."""

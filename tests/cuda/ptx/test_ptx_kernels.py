@@ -17,9 +17,11 @@ from tests.cuda.ptx.test_ptx_units import names, run
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.attention.attention import attention_steps, gradient_steps
 from rushlight._backends.cuda.attention.scores import AttentionForm
+from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
 from rushlight._backends.cuda.program.steps import Memory, Operand
 from rushlight._backends.cuda.random.fill import fill_launch
 from rushlight._backends.cuda.random.philox import Stream
+from rushlight._codegen.threads import lower
 from rushlight._prims import PRIMITIVES
 from rushlight._prims.record import Primitive
 from rushlight._types.dtype import BFLOAT16, FLOAT32
@@ -99,9 +101,14 @@ def test_random_numbers_are_those_of_pytorch(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [64, 128])
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
-def test_attention_and_its_derivatives(width: int, architecture: str) -> None:
+@pytest.mark.parametrize(("architecture", "way"), [("sm_80", "mma"), ("sm_90a", "mma"), ("sm_90a", "wgmma")])
+def test_attention_and_its_derivatives(width: int, architecture: str, way: str) -> None:
     """The kernels of `kernels.json` for heads of bfloat16, on short sequences: causal, forward and both derivatives."""
+    with PRODUCTS.scoped(way):
+        check_attention(width, architecture)
+
+
+def check_attention(width: int, architecture: str) -> None:
     drawn, length = np.random.default_rng(0), 128
     q, k, v, ct = (bf16(drawn.standard_normal((1, 2, length, width), np.float32)) for _ in range(4))
     device = PtxDevice(architecture)
@@ -155,3 +162,14 @@ def test_few_slots_of_programs_that_walk(stages: int, monkeypatch: pytest.Monkey
     fewer = lambda *args: chosen(*args)._replace(stages=stages)
     monkeypatch.setattr(cuda_backend_kernels, "choose_group_tile", fewer)
     run(FLAGSHIPS["wgmma_walking_product"](True), "sm_90a")
+
+
+def test_tiles_that_move_before_roles_are_fenced_from_copies() -> None:
+    """What threads wrote to bytes that bulk copies write next lies before the fence and the barrier behind it."""
+    operands = [dense_operand(Memory(0), BFLOAT16, (1, 2, 128, 64)) for _ in range(7)]
+    sums = [dense_operand(Memory(0), FLOAT32, (1, 2, 128)) for _ in range(2)]
+    with PRODUCTS.scoped("wgmma"):
+        steps = gradient_steps(AttentionForm(0.125, causal=True), [*operands[:4], *sums], operands[4:])
+        kinds = [[i.kind for i in lower(step.kernel, "sm_90a").body.instructions] for step in steps]
+    for k in kinds:
+        assert k[k.index("proxy_fence") : k.index("roles") + 1] == ["proxy_fence", "barrier", "roles"]

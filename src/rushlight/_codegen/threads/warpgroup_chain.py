@@ -430,7 +430,6 @@ def chained(lo: Lowering, chain: Chain) -> None:
     for op in ops[ops.index(chain.loops[0].loop) : ops.index(chain.loops[-1].loop)]:
         if op.kind in PURE:
             lo.op(op)
-    rings.start()
     copying = rings.produce()
     first = chain.set_up(lo.source)
     wanted = _wanted(lo, [*first, *(loop.loop for loop in chain.loops)])
@@ -447,6 +446,7 @@ def chained(lo: Lowering, chain: Chain) -> None:
             turns.put(loop.loop.results, made)
             state = turns.state
         multiplying.yielded = [lo.value(v, lo.layouts.of[v]) if v.type.numel > 1 else lo.uniform(v) for v in wanted]
+    rings.start()  # behind all that moved through the same bytes for the loops
     made = b.emit("roles", [], [lo._type(v) for v in wanted], [copying, multiplying]).results
     lo.maps += rings.maps
     lo.copiers = GROUP
