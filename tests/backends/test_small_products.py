@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu.gemm import blas
-from rushlight._backends.cpu.gemm.product_spec import ProductShape
+from rushlight._backends.cpu.gemm import blas, product_choice
+from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
 from rushlight._backends.cpu.gemm.small_native import is_small, small_ints
 from rushlight._backends.cpu.microkernels.small_tile import SmallTile
 from rushlight._backends.cpu.runtime import storage, stubs
@@ -120,3 +120,27 @@ def test_compiled_layers_and_their_gradients_equal_eager(dtype, sizes):
         x = torch.linspace(-1, 1, m * k, dtype=dtype).reshape(m, k).requires_grad_()
         found.append([t.detach().clone() for t in call(x)])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns"), [(10000, 16, 8), (9999, 16, 8), (4096, 30, 7), (9973, 16, 8), (20000, 2, 6)]
+)
+def test_many_rows_by_a_small_matrix_are_blocks(rows: int, steps: int, columns: int, kind: str) -> None:
+    """Blocks of rows where they lie, with what follows the product in them; of a prime number of rows there are none."""
+    dtype = getattr(torch, kind)
+    x, w, b = (torch.randn(*size, dtype=dtype) for size in ((rows, steps), (columns, steps), (columns,)))
+    types, shape = ProductTypes(x._spec.dtype, x._spec.dtype), ProductShape(rows, columns, steps)
+    blocks = product_choice._in_blocks(types, shape)
+    assert (blocks is None) == (rows == 9973)
+    assert blocks is None or (
+        blocks.m * blocks.batch[0] == rows and "where they lie" in product_choice.product_note(types, shape)
+    )
+    exact = x.double().numpy() @ w.double().numpy().T
+    bound = steps * (2.0**-23 if kind == "float32" else 2.0**-52) * (x.abs().double() @ w.abs().double().t()).numpy()
+    product = x @ w.t()
+    assert (abs(product.double().numpy() - exact) <= bound).all()
+    f = lambda x, w, b: torch.relu(torch.nn.functional.linear(x, w, b))
+    assert torch.equal(f(x, w, b), torch.relu(product + b)) and torch.equal(torch.compile(f)(x, w, b), f(x, w, b))
+    column = torch.empty(columns, rows, dtype=dtype).t()
+    assert (abs(torch.mm(x, w.t(), out=column).double().numpy() - exact) <= bound).all()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from rushlight._backends.cpu.runtime.stub_native import F_CODE, F_DIM, F_SIZE, F_VALUE, HEADER
 from rushlight._native import call_ptr, extern, i32, i64, memcpy, native, stack
 
-__all__ = ["AFTER", "E_HEAD", "MOST_WORDS", "run_epilogue"]
+__all__ = ["AFTER", "E_DIMS", "E_HEAD", "MOST_WORDS", "run_epilogue"]
 
 AFTER = 28  # the word of a product that holds the offset of these words
 # The kernel's address, the numbers of its constants, arrays and numbers, the call's word of the first number, the slots

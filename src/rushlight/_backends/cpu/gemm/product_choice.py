@@ -33,6 +33,7 @@ from rushlight._backends.cpu.gemm.blas import (
     shared_ahead,
     small_ahead,
     small_kernel,
+    small_tile,
     thin_ahead,
     thin_kernel,
 )
@@ -63,6 +64,8 @@ KINDS_OF = {
 CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that both the library and our own kernels compute
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # integer multiplications up to which plain loops are faster than packing
+# most elements of a matrix by which blocks of so many rows are multiplied where they lie (least, most)
+TALL_MATRIX, TALL_ROWS = 1 << 10, (16, 256)
 SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
 PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
@@ -83,6 +86,7 @@ def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNF
     """
     source, result = types.source, types.result
     kind, operands = KINDS_OF.get(source.name), range(2 + fusion.more)
+    shape = _in_blocks(types, shape, fusion) or shape
     if kind is not None and _small(types, shape, fusion):
         sums = shape if fusion.epilogue is None else shape._replace(c_strides=(pitch_of(shape.n), 1))
         ints = with_epilogue(gemm_ints(kind, shape), fusion.sizes, fusion.epilogue)
@@ -123,6 +127,27 @@ def _small(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) 
     return is_small(shape, size, SMALL_WORK[kind]) and not suits_rows(shape)
 
 
+def _in_blocks(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) -> ProductShape | None:
+    """A product of many rows by a small matrix as a batch of small ones, which need not be packed; None for others.
+
+    Packing takes longer than the multiplications of so few columns.  The sums are the same.
+    """
+    (m, n, k), kind = shape.sizes, KINDS_OF.get(types.source.name)
+    a_strides, b_strides, c_strides = shape.strides
+    if kind not in SMALL_WORK or shape.batch or 0 in (m, n, k):
+        return None
+    if n * k > TALL_MATRIX or m * n * k <= SMALL_WORK[kind] or n > 2 * small_tile(kind).lanes:
+        return None
+    rows = next(
+        (r for r in range(min(SMALL_WORK[kind] // (n * k), TALL_ROWS[1]), TALL_ROWS[0] - 1, -1) if m % r == 0), 0
+    )
+    if not rows:
+        return None
+    first = (rows * a_strides[0],), (0,), (rows * c_strides[0],)
+    blocks = ProductShape(rows, n, k, a_strides, b_strides, c_strides, (m // rows,), *first)
+    return blocks if _small(types, blocks, fusion) else None
+
+
 def _thin(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) -> bool:
     """Whether a product is a matrix times a vector whose sums are read where they lie."""
     real = KINDS_OF.get(types.source.name) in SMALL_WORK and types.source is types.result
@@ -158,6 +183,7 @@ def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: 
         types.source.kind != "f"
         or shape.strides[2][1] != 1
         or any(types.conjugated)
+        or _in_blocks(types, shape)
         or (order and (_small(types, shape) or _thin(types, shape)))
     ):
         return False
@@ -188,7 +214,7 @@ def product_note(types: ProductTypes, shape: ProductShape) -> str:
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
-    if _small(types, shape):
+    if _small(types, _in_blocks(types, shape) or shape):
         by = "blocks over operands where they lie"
     elif _thin(types, shape):
         by = "sums of rows where they lie"
@@ -213,6 +239,8 @@ def products_ahead(types: ProductTypes, sizes: tuple[int, int, int], single: boo
     kind = KINDS_OF.get(types.source.name)
     if kind is not None and 1 in sizes[:2] and _thin(types, ProductShape(*sizes, (1, 1), (1, 1))):
         _thin_ahead(kind)  # as products by layers are, whose weights are read transposed
+    elif kind is not None and single and _in_blocks(types, ProductShape(*sizes)):
+        _small_ahead(kind)
     elif kind in CHOSEN and types.source is types.result and numel(sizes) >= SMALL:
         _kind_ahead(kind)
     elif kind is not None and _small(types, ProductShape(*sizes)):

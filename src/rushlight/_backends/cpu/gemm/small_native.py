@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
+from rushlight._backends.cpu.epilogue.epilogue_native import E_DIMS, run_epilogue
 from rushlight._backends.cpu.gemm.blas_native import (
     A_INDEX,
     AFTER,
@@ -122,9 +122,11 @@ def make_small(kind: str, real: Type, tile: SmallTile) -> NativeFunction:
             at.i64[0], at.i64[1] = i64(0), i64(0)
             add_offsets(ints, batch, at)
             one(ints, sums, operands.ptr[0] + size * at.i64[0], operands.ptr[1] + size * at.i64[1])
-            given = ints + 8 * ints.i64[AFTER]
+            given, row = ints + 8 * ints.i64[AFTER], i64(0)
+            if given.i64[E_DIMS] == 0:  # blocks of the rows of one product
+                row = batch * ints.i64[M]
             failed = failed | run_epilogue(
-                bufs, given, piece, sums, pitch, batch, i64(0), i64(0), ints.i64[M], ints.i64[N]
+                bufs, given, piece, sums, pitch, batch, row, i64(0), ints.i64[M], ints.i64[N]
             )
         if slot >= 0:
             give_back(slot)
