@@ -57,6 +57,13 @@ def test_on_sm_90a(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_89", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize("name", [n for n in UNITS if not n.startswith("wgmma")])
+def test_on_other_architectures(name: str, architecture: str) -> None:
+    run(UNITS[name][0](), architecture)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in UNITS if n.startswith("wgmma")])
 def test_copies_that_land_at_once(name: str) -> None:
     """The other extreme of what hardware may do: copies land when they begin, by threads that are as far ahead as they can be."""
