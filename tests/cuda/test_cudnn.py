@@ -22,7 +22,7 @@ from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.libraries.cudnn import _SIGNATURES, EXACT_MATH, WHEEL, Algorithm, CuDnn
 from rushlight._backends.cuda.program.steps import Memory
-from rushlight._backends.preferences import LIBRARIES
+from rushlight._backends.precision import LIBRARIES
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import MissingExtraError
 from rushlight._prims import build, prim

@@ -20,7 +20,7 @@ from rushlight._backends.cuda.linalg import choice, solver
 from rushlight._backends.cuda.linalg.choice import agrees, matrices_for
 from rushlight._backends.cuda.linalg.host import host_step
 from rushlight._backends.cuda.program.steps import Memory
-from rushlight._backends.preferences import LIBRARIES
+from rushlight._backends.precision import LIBRARIES
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import MissingExtraError
 from rushlight._prims import PRIMITIVES

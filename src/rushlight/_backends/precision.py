@@ -1,4 +1,5 @@
-"""The precision inside of float32 operations that programs allow, by library and kind of operation.
+"""The precision inside of float32 operations that programs allow, by library and kind of operation, and which libraries they
+ask for.
 
 >>> from rushlight._backends.precision import FP32_PRECISION
 >>> FP32_PRECISION.allowed("cuda", "matmul")
@@ -8,8 +9,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-__all__ = ["DETERMINISTIC", "FP32_PRECISION"]
+__all__ = ["DETERMINISTIC", "FP32_PRECISION", "LIBRARIES"]
 
 # Whether a program asks for the same bits on every run (`torch.use_deterministic_algorithms`): of libraries nobody knows.
 DETERMINISTIC = [False]
@@ -49,3 +51,24 @@ class _Precisions(dict[Key, str]):
 
 
 FP32_PRECISION = _Precisions({("cuda", "conv"): "tf32", ("cuda", "rnn"): "tf32"})
+
+
+class _Libraries:
+    """Settings of a process; `changed` are called when `set` changes one, because plans depend on them."""
+
+    def __init__(self) -> None:
+        self.linalg = "default"  # `torch.backends.cuda.preferred_linalg_library`: or cusolver, magma
+        self.cudnn = True  # `torch.backends.cudnn.enabled`
+        self.cudnn_benchmark = False
+        self.cudnn_deterministic = False
+        self.changed: list[Callable[[], None]] = []
+
+    def set(self, name: str, value: Any) -> None:
+        """Change one."""
+        if getattr(self, name) != value:
+            setattr(self, name, value)
+            for function in self.changed:
+                function()
+
+
+LIBRARIES = _Libraries()

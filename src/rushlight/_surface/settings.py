@@ -6,8 +6,7 @@ import math
 import warnings
 from typing import Any, NoReturn
 
-from rushlight._backends.precision import DETERMINISTIC, FP32_PRECISION
-from rushlight._backends.preferences import LIBRARIES
+from rushlight._backends.precision import DETERMINISTIC, FP32_PRECISION, LIBRARIES
 from rushlight._base.errors import MissingDeviceError, MissingTypeError
 from rushlight._base.knobs import on_planned
 from rushlight._base.lazy import LazyModule

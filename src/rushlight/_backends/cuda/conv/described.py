@@ -52,18 +52,19 @@ def described(call: ExternCall, out: Operand) -> Described | None:
     kernel, groups, flip = w.shape[3:], w.shape[0], bool(p["flip"])
 
     def forward() -> Described | None:
-        return _checked("forward", _joined(x), _joined_outs(w), _joined(out), lo, stride, dilation, flip, groups)
+        return _checked("forward", _joined(x), _joined_outs(w), _joined(out), (lo, stride, dilation), flip, groups)
 
     def by_weights() -> Described | None:
         """x is [C, G, N, *S], w [G, O, N, *P], the result [C, G, O, *K]."""
         images, results, weights = _joined(_exchanged(x)), _joined(_of_groups(w)), _joined_weights(out)
-        return _checked("weights", images, weights, results, lo, dilation, stride, False, groups)
+        return _checked("weights", images, weights, results, (lo, dilation, stride), False, groups)
 
     def by_images() -> Described | None:
         """x is [N, G, O, *P], w [G, C, O, *K], the result [N, G, C, *S]."""
         before = tuple(d * (k - 1) - a for d, k, a in zip(dilation, kernel, lo, strict=True))
         weights = _joined_outs(_swapped(w))
-        return _checked("images", _joined(out), weights, _joined(x), before, spread, dilation, not flip, groups)
+        form = before, spread, dilation
+        return _checked("images", _joined(out), weights, _joined(x), form, not flip, groups)
 
     plain = all(s == 1 for s in spread)
     if not plain or flip:
@@ -74,10 +75,16 @@ def described(call: ExternCall, out: Operand) -> Described | None:
 
 
 def _checked(
-    kind: str, images: Operand | None, weights: Operand | None, results: Operand | None, padding: Ints, stride: Ints,
-    dilation: Ints, flip: bool, groups: int,
-) -> Described | None:  # fmt: skip
+    kind: str,
+    images: Operand | None,
+    weights: Operand | None,
+    results: Operand | None,
+    form: tuple[Ints, Ints, Ints],
+    flip: bool,
+    groups: int,
+) -> Described | None:
     """None unless all lie packed, and the sizes are those that the library computes from one another."""
+    padding, stride, dilation = form
     if images is None or weights is None or results is None or min(padding) < 0 or len(padding) not in (1, 2, 3):
         return None
     sizes = zip(images.shape[2:], weights.shape[2:], padding, stride, dilation, strict=True)

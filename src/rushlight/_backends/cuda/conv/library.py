@@ -31,8 +31,7 @@ from rushlight._backends.cuda.libraries.cudnn import (
 from rushlight._backends.cuda.linalg.copies import copy_launch
 from rushlight._backends.cuda.program.steps import Call, LibraryFunction, Memory, Operand, Step
 from rushlight._backends.cuda.trials import Trial
-from rushlight._backends.precision import DETERMINISTIC
-from rushlight._backends.preferences import LIBRARIES
+from rushlight._backends.precision import DETERMINISTIC, LIBRARIES
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import MissingExtraError
 from rushlight._base.knobs import Knob

@@ -15,8 +15,7 @@ from rushlight._backends.cuda.libraries.cusolver import WHEEL, cusolver
 from rushlight._backends.cuda.linalg.solver import solver_steps, takes
 from rushlight._backends.cuda.program.steps import Step
 from rushlight._backends.cuda.trials import Trial
-from rushlight._backends.precision import DETERMINISTIC
-from rushlight._backends.preferences import LIBRARIES
+from rushlight._backends.precision import DETERMINISTIC, LIBRARIES
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import MissingExtraError
 from rushlight._base.knobs import Knob
