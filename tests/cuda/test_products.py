@@ -56,6 +56,20 @@ def test_bfloat16_and_bytes() -> None:
     np.testing.assert_array_equal(found, u.astype(int) @ v.astype(int))
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_operands_that_are_repeated_along_rows_and_columns(dtype: str) -> None:
+    """Strides of 0 in a matrix whose sizes are whole tiles, as the gradient of a sum has them."""
+    rl: Any = rushlight
+    a, b = (rl.arange(64 * 64).reshape(64, 64).remainder(n).to(getattr(rl, dtype)) for n in (5, 7))
+    for x in (a[:1].expand(64, 64), a[:, :1].expand(64, 64), a[:1, :1].expand(64, 64)):
+        for left, right in ((x, b), (b, x)):
+            assert rl.equal((left.cuda() @ right.cuda()).cpu(), left @ right)
+    leaf = a.cuda().requires_grad_()
+    (leaf @ b.cuda()).sum().backward()
+    assert rl.equal(leaf.grad.cpu(), b.sum(1).expand(64, 64))
+
+
 def test_operands_that_are_broadcast() -> None:
     """Strides of 0 in the batch, as of `expand`."""
     a, b = any_dtype((3, 1, 20, 30), "float64", 1), any_dtype((1, 2, 30, 18), "float64", 2)

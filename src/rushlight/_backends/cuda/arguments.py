@@ -10,6 +10,7 @@ from rushlight._backends.cuda.program.steps import Memory, Operand
 from rushlight._codegen.blocks import Kernel, Pointer, Tile
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._types.dtype import INT32, INT64, DType
+from rushlight._types.layout import broadcast_shapes
 
 __all__ = ["Arguments", "Array", "Batch", "as_reals", "dense_operand", "index_dtype", "merged", "span"]
 
@@ -110,7 +111,9 @@ class Array:
         return self.arguments.term(b, self.strides[dim], self.dtype)
 
     def offset(self, b: TermBuilder, *indices: Term) -> Term:
-        """The number of the element at indices, which broadcast; those of fewer dims than there are count from dim 0."""
+        """The number of the element at indices, which broadcast, those along repeated dims too; fewer than there are dims count
+        from dim 0.
+        """
         total: Term | None = None
         for dim, index in enumerate(indices):
             step = self.strides[dim]
@@ -119,7 +122,8 @@ class Array:
             part = index.to(self.dtype)
             part = part if step == (1,) else part * self.stride(b, dim)
             total = part if total is None else total + part
-        return b.number(0, self.dtype) if total is None else total
+        shape = broadcast_shapes(*(index.shape for index in indices))
+        return (b.number(0, self.dtype) if total is None else total).spread(shape)
 
     def pointer(self, b: TermBuilder, *indices: Term) -> Term:
         """The address of the element at indices."""
