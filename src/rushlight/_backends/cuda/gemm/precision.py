@@ -1,6 +1,7 @@
-"""How float32 products are rounded: PyTorch's switches for TF32.
+"""How precise products of float32 are: PyTorch's switches for TF32.
 
-`ieee` multiplies float32 as it is; `tf32` rounds operands to 10 bits of mantissa, on tensor cores.
+`ieee` multiplies float32 as it is; `tf32` gives them to tensor cores, which read 11 significant bits
+of each (10 are stored) and drop the others.
 `torch.backends.cuda.matmul.allow_tf32` and `torch.set_float32_matmul_precision` choose for products,
 `torch.backends.cudnn.allow_tf32` for convolutions, which here are exact until a program has set it.
 """
