@@ -80,6 +80,9 @@ class BlockLaunch(Protocol):
     def texts(self) -> Mapping[str, str]:
         """Code given to the device, by the names of its forms."""
 
+    def report(self) -> str:
+        """The code for a reader, and what is known of how it runs."""
+
 
 class Executable(Protocol):
     """A compiled graph.

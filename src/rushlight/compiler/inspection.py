@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rushlight._interface.compiling import EVENTS, explain_operators, readable, to_source
-from rushlight.compiler.inspection_page import page_of
+from rushlight.compiler.inspection_page import launch_line, page_of
 
 __all__ = ["CompiledReport", "KernelTime", "ProgramReport", "explain"]
 
@@ -109,8 +109,8 @@ class ProgramReport:
 
 @dataclasses.dataclass
 class CompiledReport:
-    """Result of `explain` for a compiled function; `result` is what the call gave.  `str` has everything, `html(path)`
-    writes a page of it.
+    """Result of `explain` for a compiled function; `result` is what the call gave, `launches` the runs of kernels that the
+    user wrote, between the programs.  `str` has everything, `html(path)` writes a page of it.
     """
 
     name: str
@@ -118,6 +118,7 @@ class CompiledReport:
     programs: list[ProgramReport]
     breaks: list[str]
     recompilations: list[str]
+    launches: list[Any] = dataclasses.field(default_factory=list)
 
     def summary(self) -> str:
         """A line for the function and two for each program."""
@@ -130,6 +131,7 @@ class CompiledReport:
         lines += [f"break: {text}" for text in self.breaks] + [f"again: {text}" for text in self.recompilations]
         for number, program in enumerate(self.programs, 1):
             lines += [f"program {number}, {program.title}", f"  {program.line()}"]
+        lines += [f"kernel {launch_line(run)}" for run in self.launches]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -139,6 +141,7 @@ class CompiledReport:
                 f"\n***** program {number}, {program.title} *****", "conditions", *(f"  {text}" for text in program.conditions), program.graph,
                 program.execution,
             ]  # fmt: skip
+        parts += [f"\n***** {launch_line(run)} *****\n{run.exe.explain()}" for run in self.launches]
         return "\n".join(parts)
 
     def html(self, path: str | Path) -> Path:
@@ -174,13 +177,13 @@ def explain(function: Callable[..., Any]) -> Callable[..., Any]:
 
         EVENTS.append(listen)
         try:
-            result = function(*args, **kwargs)
+            launched = explain_operators(function, operators=False)(*args, **kwargs)
         finally:
             EVENTS.remove(listen)
         compiled = [each for part in parts() for each in [getattr(part, "_compiled", None)] if each is not None]
         programs = [report for each in compiled for report in _programs(each)]
         name = getattr(function, "__qualname__", None) or f"{type(getattr(function, '_orig_mod', function)).__name__}"
-        return CompiledReport(name, result, programs, breaks, again)
+        return CompiledReport(name, launched.result, programs, breaks, again, launched.runs)
 
     return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-__all__ = ["page_of"]
+__all__ = ["launch_line", "page_of"]
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; color: #222; background: #fff }
@@ -36,10 +36,17 @@ def page_of(report: Any) -> str:
     for number, program in enumerate(report.programs, 1):
         body.append(f"<h2 id='p{number}'>Program {number}, {escape(program.title)}</h2>")
         body += _program(program)
+    for run in report.launches:
+        body.append(f"<h2>Kernel {escape(launch_line(run))}</h2><pre>{escape(run.exe.explain(asm=True))}</pre>")
     return (
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
         f"<title>{escape(report.name)}, compiled</title><style>{_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
     )
+
+
+def launch_line(run: Any) -> str:
+    """A launch of a kernel of the user's, in a line."""
+    return f"{run.name}, {1e6 * sum(run.seconds):.1f} us, at {run.place}"
 
 
 def _program(program: Any) -> list[str]:

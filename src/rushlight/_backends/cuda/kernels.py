@@ -78,7 +78,15 @@ class OrderedLaunch:
         if x * y * z:
             pairs = zip(arguments, kernel.params, strict=True)
             words = slots(*(word_of(value, param.type.element) for value, param in pairs))
-            self.made.launch(self.backend.enter(self.device), (x, y, z), words)
+            stream, starts = self.backend.enter(self.device), self.backend.launch
+            starts.note(kernel.name)
+            self.made.launch(stream, (x, y, z), words)
+            if starts.blocking:
+                self.backend.driver.cuStreamSynchronize(stream)
+
+    def report(self) -> str:
+        """As `CudaExecutable.assembly` has it."""
+        return self.backend.kernels(self.device).report(self.made.kernel)
 
     def texts(self) -> dict[str, str]:
         """PTX, or the block IR where it was compiled further."""

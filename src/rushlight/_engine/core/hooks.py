@@ -38,7 +38,7 @@ class Hooks:
     """
 
     __slots__ = (
-        "accumulate", "asks", "attribute_changed", "below", "data_of", "dispatch_modes", "follow_leaf", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
+        "accumulate", "asks", "attribute_changed", "below", "data_of", "dispatch_modes", "follow_leaf", "forget_calls_of", "launch_recorder", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
         "nonzero", "operator_name", "operators_compiled", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
         "walk", "whole_view",
     )  # fmt: skip
@@ -98,6 +98,8 @@ class Hooks:
     # Looking on.
     recorder: Any
     """Collects the runs of programs that are built from now on (`dispatch.watch.Recorder`); None where nobody does."""
+    launch_recorder: Any
+    """Likewise of kernels that users wrote."""
     operator_name: str
     """The operator for which a plan is being made."""
     operators_compiled: Callable[[Iterable[str]], None] | None
@@ -128,6 +130,7 @@ class Hooks:
         self.dispatch_modes = 0
         self.attribute_changed = None
         self.recorder, self.operator_name, self.walk, self.operators_compiled = None, "", None, None
+        self.launch_recorder = None
 
 
 HOOKS = Hooks()

@@ -33,28 +33,28 @@ class Report:
     """
 
     def __init__(self, result: Any, runs: list[Run]) -> None:
-        self.result, self._runs = result, runs
+        self.result, self.runs = result, runs
 
     @property
     def operators(self) -> list[str]:
         """The operators that ran a kernel, in order; those of backward by the names of their nodes."""
-        return [run.name for run in self._runs]
+        return [run.name for run in self.runs]
 
     @property
     def kernels(self) -> list[str]:
         """The kernels that ran, in order; library routines by their names."""
-        return [step.name for run in self._runs for step in run.exe.steps()]
+        return [step.name for run in self.runs for step in run.exe.steps()]
 
     @property
     def seconds(self) -> float:
         """Time in kernels."""
-        return sum(sum(run.seconds) for run in self._runs)
+        return sum(sum(run.seconds) for run in self.runs)
 
     def table(self) -> str:
         """Every kernel that ran: operator, time, bytes moved, and how that compares with copying memory."""
-        limit = copy_rate() if self._runs else 1.0
+        limit = copy_rate() if self.runs else 1.0
         rows = [f"{'':4s} {'operator':28s} {'kernel':26s} {'time':>9s} {'moved':>10s} {'GB/s':>7s} {'of copying':>10s}"]
-        for number, run in enumerate(self._runs, 1):
+        for number, run in enumerate(self.runs, 1):
             for step, seconds in zip(run.exe.steps(), run.seconds, strict=True):
                 moved = step.moved
                 rate = moved / max(seconds, 1e-9)
@@ -64,7 +64,7 @@ class Report:
                     f"{number:3d}. {run.name:28s} {step.name:26s} {seconds * 1e6:6.1f} us {size:>10s} {share}".rstrip()
                 )
         rows.append(
-            f"{len(self._runs)} programs, {len(self.kernels)} kernels, {self.seconds * 1e6:.1f} us in kernels; a copy of a large array moves "
+            f"{len(self.runs)} programs, {len(self.kernels)} kernels, {self.seconds * 1e6:.1f} us in kernels; a copy of a large array moves "
             f"{limit / 1e9:.1f} GB/s (small ones stay in the caches and exceed it)"
         )
         return "\n".join(rows)
@@ -77,18 +77,18 @@ class Report:
     @property
     def assembly(self) -> str:
         """The assembly of every kernel, compiled anew."""
-        texts = {name: text for run in self._runs for name, text in run.exe.assembly()}
+        texts = {name: text for run in self.runs for name, text in run.exe.assembly()}
         return "\n".join(f"# ***** {name} *****\n{text}" for name, text in texts.items())
 
     def _code(self) -> dict[str, str]:
-        return {name: text for run in self._runs for name, text in run.exe.code()}
+        return {name: text for run in self.runs for name, text in run.exe.code()}
 
     def details(self, code: bool = False) -> str:
         """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the
         assembly of each kernel.
         """
         parts, seen = [], set()
-        for number, run in enumerate(self._runs, 1):
+        for number, run in enumerate(self.runs, 1):
             identity = tuple(step.name for step in run.exe.steps()), str(run.exe.explain())
             if identity not in seen:
                 seen.add(identity)
@@ -103,7 +103,7 @@ class Report:
         from pathlib import Path
 
         body, seen = [f"<h1>What ran</h1><pre>{escape(self.table())}</pre>"], set()
-        for number, run in enumerate(self._runs, 1):
+        for number, run in enumerate(self.runs, 1):
             text, code = run.exe.explain(), [*run.exe.code(), *run.exe.assembly()]
             if (*(name for name, _ in code), text) in seen:
                 continue
@@ -140,11 +140,13 @@ def copy_rate() -> float:
     return _COPY_RATE[0]
 
 
-def explain(function: Callable[..., Any]) -> Callable[..., Report]:
-    """A function that runs `function` on its arguments and returns a `Report` of what ran.
+def explain(function: Callable[..., Any], *, operators: bool = True) -> Callable[..., Report]:
+    """A function that runs `function` on its arguments and returns a `Report` of what ran, without `operators` of launches of
+    kernels in the Triton language alone.
 
     The function runs once, with plans made anew for it (kernels come from the cache if they are there).  What backward
-    ran is in the report where the function calls it.  Kernels are timed one by one in that single run.
+    ran is in the report where the function calls it, and so are launches of kernels in the Triton language, of which it is not
+    known what they move.  Kernels are timed one by one in that single run.
 
     Random number generation and the multi-tensor optimizer kernels run outside of graphs and are not listed.
 
@@ -160,14 +162,17 @@ def explain(function: Callable[..., Any]) -> Callable[..., Report]:
     """
 
     def run(*args: Any, **kwargs: Any) -> Report:
-        before, recorder = HOOKS.recorder, Recorder()
-        clear_plans()
-        HOOKS.recorder = recorder
+        before, recorder = (HOOKS.recorder, HOOKS.launch_recorder), Recorder()
+        HOOKS.launch_recorder = recorder
+        if operators:
+            clear_plans()
+            HOOKS.recorder = recorder
         try:
             result = function(*args, **kwargs)
         finally:
-            HOOKS.recorder = before
-            clear_plans()
+            HOOKS.recorder, HOOKS.launch_recorder = before
+            if operators:
+                clear_plans()
         return Report(result, recorder.runs)
 
     return run

@@ -39,3 +39,6 @@ class Interpreted:
 
     def texts(self) -> dict[str, str]:
         return {"blocks": kernel_text(self.kernel)}
+
+    def report(self) -> str:
+        return "run by the interpreter"

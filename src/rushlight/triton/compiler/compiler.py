@@ -12,9 +12,11 @@ from typing import Any
 import rushlight
 from rushlight._interface.blocks import Kernel, kernel_text
 from rushlight._interface.devices import backend_of
+from rushlight._interface.dispatch import HOOKS
 
 from .._frontend.build import KernelSource, build_kernel
 from .._launch.memory import Interpreted, memory_of
+from .._launch.reported import ReportedLaunch
 from .._launch.specialize import argument_of, words_of
 
 __all__ = ["ASTSource", "CompiledKernel", "GPUTarget", "Options", "compile", "compile_key", "make_backend"]
@@ -130,10 +132,11 @@ class CompiledKernel:
             tensors = [value for _, value in self.values(arguments)]
             words = [value.data_ptr() if hasattr(value, "data_ptr") else value for value in tensors]
         ready = self.loaded or self.ready
-        if ready.checked:
-            ready.launch(grid, words, memory_of(tensors))
+        given = (words, memory_of(tensors)) if ready.checked else (words,)
+        if HOOKS.launch_recorder is None:
+            ready.launch(grid, *given)
         else:
-            ready.launch(grid, words)
+            HOOKS.launch_recorder.run(self.name, ReportedLaunch(self.kernel, ready, grid, self.device), given)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         sizes = (*grid, 1, 1)[:3]

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import update_wrapper
 from typing import Any, Generic, TypeVar
 
+from rushlight._interface.dispatch import HOOKS
+
 from .._frontend.source import FunctionSource
 from .._launch.quick import Signature, binder
 from .._launch.specialize import KernelParam
@@ -161,7 +163,8 @@ class JITFunction(KernelInterface[T]):
         """Compile, or find what was compiled, and launch (unless `warmup`); the compiled kernel.  None, and nothing happens,
         where a tensor has no data.
         """
-        if self._quick and not warmup and not self.pre_run_hooks and driver.active is driver.default:
+        plain = driver.active is driver.default and HOOKS.launch_recorder is None
+        if self._quick and not warmup and not self.pre_run_hooks and plain:
             kernel = self._run_again(args, grid, kwargs)
             if kernel is not None:
                 return kernel

@@ -142,6 +142,10 @@ class BlockLaunch:
         """The LLVM text, made anew."""
         return {"llir": self.llvm()}
 
+    def report(self) -> str:
+        """The LLVM text."""
+        return self.llvm()
+
     def launch(self, grid: Sequence[int], arguments: Sequence[Any], ranges: Sequence[tuple[int, int]] = ()) -> None:
         """Run the programs of a grid of one to three numbers, on all threads.
 
