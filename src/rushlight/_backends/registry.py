@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rushlight._base.errors import MissingDeviceError
+from rushlight._base.errors import AcceleratorError, MissingDeviceError
 from rushlight._base.lazy import require
 from rushlight._types.device import CPU, Device, add_type, remove_type
 
@@ -80,7 +80,8 @@ def _canonical(device: Device) -> Device:
     if device.index is None:
         return Device(device.type, backend.current_device())
     if device.index >= backend.device_count():
-        raise RuntimeError(
+        kind = RuntimeError if device.type == "cpu" else AcceleratorError
+        raise kind(
             f"invalid device {device}: there are {backend.device_count()} devices of type '{device.type}', numbered from 0"
         )
     return device

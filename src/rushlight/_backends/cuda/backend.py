@@ -22,7 +22,7 @@ from rushlight._backends.cuda.selection.routines import PIECE, routine
 from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import Block, BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend, load_elements
-from rushlight._base.errors import MissingExtraError, warn_user
+from rushlight._base.errors import AcceleratorError, MissingExtraError, warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
@@ -92,7 +92,11 @@ class CudaBackend(ReferenceBackend):
     def set_device(self, index: int) -> None:
         """Let calls of this thread without a device mean this one."""
         if not 0 <= index < self.devices.count:
-            raise RuntimeError(f"CUDA error: invalid device ordinal {index}: there are {self.devices.count} devices")
+            error = AcceleratorError(
+                f"CUDA error: invalid device ordinal {index}: there are {self.devices.count} devices, numbered from 0"
+            )
+            error.error_code = CODES["CUDA_ERROR_INVALID_DEVICE"][0]
+            raise error
         self.devices.thread.current = index
         current_device_changed(self.type, index)
 

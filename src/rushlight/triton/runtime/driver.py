@@ -53,17 +53,15 @@ class Driver:
     @staticmethod
     def device_of(values: Sequence[Any]) -> Any:
         """The device of a launch: that of its tensors; ValueError where they are on several."""
-        found = None
-        for value in values:
+        found, first = None, 0
+        for place, value in enumerate(values):
             if type(value) in _NUMBERS or not hasattr(value, "data_ptr"):
                 continue
             device = getattr(value, "device", None)
             if found is None:
-                found = device
+                found, first = device, place
             elif device is not found and device is not None and device != found:
-                raise ValueError(
-                    f"Pointer argument cannot be accessed from Triton: tensors on {found} and on {device} in one launch"
-                )
+                raise ValueError(_on_several((first, found), (place, device)))
         return found or _HOST
 
     @staticmethod
@@ -119,6 +117,14 @@ class Driver:
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return do_bench
+
+
+def _on_several(*places: tuple[int, Any]) -> str:
+    """Why a launch has no device; the argument named is the one on the host, or the second."""
+    (at, device), (_, other) = sorted(places, key=lambda x: (x[1] != _HOST, -x[0]))
+    told = " and ".join(f"argument {i} is on {d}" for i, d in places)
+    hint = " (cpu tensor?)" if device == _HOST else ""
+    return f"Pointer argument (at {at}) cannot be accessed from Triton{hint}: {told}, and a kernel runs on one device; move it, as by `.to('{other}')`"
 
 
 class DriverConfig:
