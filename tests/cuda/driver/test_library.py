@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from array import array
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from rushlight._backends.cuda.driver import library as library_module
 from rushlight._backends.cuda.driver.api import Driver, slots
 from rushlight._backends.cuda.driver.choice import Absent, _real
 from rushlight._backends.cuda.driver.emulated.driver import EmulatedDriver
-from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded, encoded_windows
+from rushlight._backends.cuda.driver.emulated.tensor_maps import Modes, encoded, encoded_windows
 from rushlight._backends.cuda.driver.errors import CODES, CudaError
 from rushlight._backends.cuda.driver.library import LibraryDriver
 from rushlight._backends.cuda.tile_maps import TileMaps
@@ -145,7 +146,7 @@ def test_maps_of_windows_are_encoded_by_their_corners(pretend: Any) -> None:
 def test_emulated_maps_of_windows_are_refused_as_the_drivers_are() -> None:
     good: dict[str, Any] = {
         "kind": 6, "address": 0x1000, "sizes": (64, 8, 9, 3), "strides": (128, 1024, 9216),
-        "corners": Corners([-1, -1], [-2, -1], [1, 2, 2, 1]), "box": (64, 128), "swizzle": 3,
+        "corners": Corners([-1, -1], [-2, -1], [1, 2, 2, 1]), "box": (64, 128), "modes": Modes(0, 3, 3, 0),
     }  # fmt: skip
     assert good["corners"]._replace(steps=[2, 2]).counts((8, 9)) == [4, 5]
     assert len(encoded_windows(**good)) == 128
@@ -158,6 +159,9 @@ def test_emulated_maps_of_windows_are_refused_as_the_drivers_are() -> None:
             encoded_windows(**good | change)
 
 
+_C = {"p": ctypes.c_void_p, "i": ctypes.c_int, "u": ctypes.c_uint, "q": ctypes.c_int64}
+
+
 def test_emulated_tensor_maps_are_refused_as_the_drivers_are() -> None:
     good: dict[str, Any] = {
         "kind": 6,
@@ -166,19 +170,39 @@ def test_emulated_tensor_maps_are_refused_as_the_drivers_are() -> None:
         "strides": (128,),
         "box": (64, 8),
         "steps": (1, 1),
-        "swizzle": 3,
+        "modes": Modes(0, 3, 3, 0),
     }
     assert len(encoded(**good)) == 128
+    queue = EmulatedDriver(memory=1 << 20)
+    native = ctypes.CFUNCTYPE(ctypes.c_int, *map(_C.get, "piuqppppiiii"))(
+        queue.function_address("cuTensorMapEncodeTiled")
+    )
+    room = ctypes.create_string_buffer(256)
+    out = -(-ctypes.addressof(room) // 64) * 64
+
+    def by_c(given: dict[str, Any], shift: int = 0) -> int:
+        """The same by the C function that native launches call."""
+        interleave, *modes = given["modes"]
+        tables = [
+            array(code, [*given[name], 0])
+            for name, code in zip(("sizes", "strides", "box", "steps"), "qqII", strict=True)
+        ]
+        addresses = [table.buffer_info()[0] for table in tables]
+        return native(out + shift, given["kind"], len(given["sizes"]), given["address"], *addresses, interleave, *modes)
+
+    assert by_c(good) == 0 and by_c(good, 8) == 1
     for change in (
-        {"address": 0x1008},
-        {"strides": (120,)},
-        {"box": (128, 8)},
-        {"box": (64, 300)},
-        {"sizes": (0, 8)},
-        {"kind": 99},
-    ):
+        {"address": 0x1008}, {"strides": (120,)}, {"strides": (0,)}, {"strides": (1 << 40,)}, {"strides": (-128,)}, {"box": (128, 8)},
+        {"box": (64, 300)}, {"box": (64, 0)}, {"box": (4, 8)}, {"sizes": (0, 8)}, {"sizes": (64, 0)}, {"sizes": ((1 << 32) + 1, 8)},
+        {"steps": (2, 1)}, {"kind": 99}, {"kind": 13}, {"sizes": (), "strides": (), "box": (), "steps": ()},
+        {"sizes": (8,) * 6, "strides": (128,) * 5, "box": (8,) * 6, "steps": (1,) * 6},
+        {"modes": Modes(1, 3, 3, 0)}, {"modes": Modes(0, 0, 3, 0)}, {"modes": Modes(0, 3, 4, 0)}, {"modes": Modes(0, 3, 3, 2)},
+        {"kind": 1, "modes": Modes(0, 3, 3, 1)},
+    ):  # fmt: skip
         with pytest.raises(CudaError, match="cuTensorMapEncodeTiled"):
-            encoded(**{**good, **change})
+            encoded(**good | change)
+        assert by_c(good | change) == 1, change
+    assert encoded(**good | {"modes": Modes(0, 3, 3, 1)}) and by_c(good | {"modes": Modes(0, 3, 3, 1)}) == 0
 
 
 def test_an_error_is_one_in_the_drivers_words(pretend: Any) -> None:

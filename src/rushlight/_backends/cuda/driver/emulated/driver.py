@@ -15,7 +15,7 @@ from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES
 from rushlight._backends.cuda.driver.emulated.mappings import Physical
 from rushlight._backends.cuda.driver.emulated.memory import GRANULARITY
 from rushlight._backends.cuda.driver.emulated.modules import Context, Function, Module
-from rushlight._backends.cuda.driver.emulated.tensor_maps import encoded, encoded_windows
+from rushlight._backends.cuda.driver.emulated.tensor_maps import Modes, encoded, encoded_windows
 from rushlight._backends.cuda.driver.emulated.work import IPC, EmulatedWork, one_at_a_time
 from rushlight._backends.cuda.driver.errors import CudaError, fail
 from rushlight._codegen.threads.tile_maps import Corners
@@ -301,14 +301,20 @@ class EmulatedDriver(EmulatedWork):
         self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int],
         steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
     ) -> bytes:  # fmt: skip
-        return encoded(kind, address, sizes, strides, box, steps, swizzle)
+        return encoded(kind, address, sizes, strides, box, steps, Modes(interleave, swizzle, promotion, fill))
 
     def cuTensorMapEncodeIm2col(
         self, kind: int, address: int, sizes: Sequence[int], strides: Sequence[int], lower: Sequence[int], upper: Sequence[int],
         channels: int, pixels: int, steps: Sequence[int], interleave: int, swizzle: int, promotion: int, fill: int,
     ) -> bytes:  # fmt: skip
         return encoded_windows(
-            kind, address, sizes, strides, Corners([*lower], [*upper], [*steps]), (channels, pixels), swizzle
+            kind,
+            address,
+            sizes,
+            strides,
+            Corners([*lower], [*upper], [*steps]),
+            (channels, pixels),
+            Modes(interleave, swizzle, promotion, fill),
         )
 
     def cuLaunchKernelEx(

@@ -45,7 +45,8 @@ ROWS = static("rl_emulated_rows", 8 * (ROOM + 4096))
 # function in Python that takes the rows, one that raises what went wrong with them, whether every launch calls that
 USED, LAUNCHES, FAILED, NOTED, DRAIN, CATCH_UP, EAGER = range(7)
 MOST_PARAMETERS, MAP_WORDS, MOST_DIMS, MOST_PIXELS = 2048, 16, 5, 1024
-INVALID, NOT_READY, SWIZZLE_128 = 1, 600, 3  # CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY
+SWIZZLE_128, L2_256, FIRST_FLOAT, LAST_KIND = 3, 3, 6, 12  # of the driver's enumerations for tensor maps
+INVALID, NOT_READY = 1, 600  # CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY
 ITEM_BYTES = 0x4442842884421  # of each kind of element of a tensor map: 4 bits a kind, the first kind last
 ASK_PYTHON, RAISED = -2, -1  # see `launch_native`
 
@@ -179,11 +180,23 @@ def emulated_query(stream):
     return NOT_READY
 
 
+@native("i64(ptr, i32, i32, i32, i32, i32)")
+def refused_modes(out, kind, interleave, swizzle, promotion, fill):
+    """Whether a map is refused for where it lies, its elements or its modes (see `tensor_maps.Modes`)."""
+    if i64(out) % 64 != 0 or kind < 0 or kind > LAST_KIND or interleave != 0 or swizzle != SWIZZLE_128:
+        return 1
+    if promotion < 0 or promotion > L2_256 or fill < 0 or fill > 1 or (fill == 1 and kind < FIRST_FLOAT):
+        return 1
+    return 0
+
+
 @native("i32(ptr, i32, u32, i64, ptr, ptr, ptr, ptr, i32, i32, i32, i32)")
 def emulated_encode_map(out, kind, dims, address, sizes, strides, box, steps, interleave, swizzle, promotion, fill):
     """`cuTensorMapEncodeTiled`: the record that twins read (see `_codegen.threads.tile_maps`)."""
+    if refused_modes(out, kind, interleave, swizzle, promotion, fill) != 0:
+        return INVALID
     item = (i64(ITEM_BYTES) >> (4 * i64(kind))) & 15
-    if dims < u32(1) or dims > u32(MOST_DIMS) or address % 16 != 0 or swizzle != SWIZZLE_128:
+    if dims < u32(1) or dims > u32(MOST_DIMS) or address % 16 != 0:
         return INVALID
     n = i64(dims)
     wide = i64(box.u32[0]) * item
@@ -227,17 +240,11 @@ def emulated_encode_windows(
     fill,
 ):
     """`cuTensorMapEncodeIm2col`: the record of windows."""
+    if refused_modes(out, kind, interleave, swizzle, promotion, fill) != 0:
+        return INVALID
     item, n = (i64(ITEM_BYTES) >> (4 * i64(kind))) & 15, i64(dims)
     wide = i64(channels) * item
-    if (
-        n < 3
-        or n > MOST_DIMS
-        or address % 16 != 0
-        or swizzle != SWIZZLE_128
-        or wide <= 0
-        or wide > 128
-        or wide % 16 != 0
-    ):
+    if n < 3 or n > MOST_DIMS or address % 16 != 0 or wide <= 0 or wide > 128 or wide % 16 != 0:
         return INVALID
     half = i64(1) << 15
     if n == 4:
