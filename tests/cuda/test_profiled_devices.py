@@ -154,7 +154,10 @@ def test_traces(x: Any, tmp_path: Path) -> None:
         x.exp()
         x.cpu()
     prof.export_chrome_trace(str(tmp_path / "trace.json"))
-    rows = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    (device,), rows = trace["deviceProperties"], trace["traceEvents"]
+    facts = torch.cuda.get_device_properties(0)
+    assert (device["id"], device["name"], device["numSms"]) == (0, facts.name, facts.multi_processor_count)
     (kernel,) = [r for r in rows if r.get("cat") == "kernel"]
     assert kernel["pid"] == 0 and kernel["args"]["grid"][1:] == [1, 1] and kernel["args"]["block"][0] % 32 == 0
     assert [r["name"] for r in rows if r.get("cat") == "gpu_memcpy"] == ["Memcpy DtoH (Device -> Pageable)"]

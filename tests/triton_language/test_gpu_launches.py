@@ -32,6 +32,8 @@ for f in (doubled, torch.compile(doubled)):
     report = torch.explain(f)(x)
     again = torch.explain(f)(x)
     page = again.html(PATH).read_text()
+    for program in getattr(again, "programs", ()):
+        assert all(row.seconds > 0 and row.ratio > 0 for row in program.times()) and program.times()
     assert (report.result == 4).all()
     assert "doubled: add[(4,)](x, x, out, 200, BLOCK=64)" in str(again)
     assert ".entry add" in page or DEVICE == "cpu"

@@ -10,6 +10,8 @@ import time
 import uuid
 from typing import Any
 
+from rushlight import device as Device
+from rushlight._interface.devices import backend_of
 from rushlight.profiler.collectives import collective_row, communication_thread, distributed_info
 from rushlight.profiler.events import MEMORY_EVENT_NAME
 from rushlight.profiler.recorder import Record, Recorder
@@ -79,7 +81,7 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
     }
     return {
         "schemaVersion": 1,
-        "deviceProperties": [],
+        "deviceProperties": _devices(recorder),
         "trace_id": trace_id or uuid.uuid4().hex.upper(),
         **{name: 1 for name, on in flags.items() if on},
         "host_name": platform.node(),
@@ -89,6 +91,27 @@ def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None 
         **metadata,
         "traceEvents": rows,
     }
+
+
+_FACTS = {
+    "name": "name", "totalGlobalMem": "total_memory", "computeMajor": "major", "computeMinor": "minor",
+    "maxThreadsPerBlock": "max_threads_per_block", "maxThreadsPerMultiprocessor": "max_threads_per_multi_processor",
+    "warpSize": "warp_size", "sharedMemPerBlock": "shared_memory_per_block", "numSms": "multi_processor_count",
+    "regsPerMultiprocessor": "regs_per_multiprocessor", "sharedMemPerBlockOptin": "shared_memory_per_block_optin",
+    "sharedMemPerMultiprocessor": "shared_memory_per_multiprocessor",
+}  # fmt: skip
+
+
+def _devices(recorder: Recorder) -> list[dict[str, Any]]:
+    """Facts of the devices whose work was timed."""
+    if recorder.device is None:
+        return []
+    found = []
+    for index in sorted({a.device for a in recorder.activities}):
+        device = Device(recorder.device, index)
+        facts = backend_of(device).properties(device)
+        found.append({"id": index, **{ours: facts[theirs] for ours, theirs in _FACTS.items() if theirs in facts}})
+    return found
 
 
 def _collectives(recorder: Recorder, process: int, thread: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from rushlight._backends.cuda.program.assemble import Program
 from rushlight._backends.cuda.program.planning import lifetimes, placed
 from rushlight._backends.cuda.program.steps import Call, Constant, Launch, Memory, Operand, Word
 from rushlight._backends.protocol import Step
+from rushlight._base.lazy import require
 from rushlight._codegen.blocks import Kernel, Pointer, kernel_text
 from rushlight._codegen.grid.signature import relaxed
 from rushlight._graph.listing import graph_lines
@@ -92,7 +93,7 @@ class CudaExecutable:
 
     def _run(self, *words: Any) -> Any:
         self.backend.enter(self.device)
-        made, table, arena = self._table(words)
+        made, table, arena = self.laid_out(words)
         self.start(table)
         del arena  # in the order of the stream: what is allocated there next runs behind these steps
         return made[0] if len(made) == 1 else tuple(made) if made else None
@@ -106,7 +107,7 @@ class CudaExecutable:
         if launch.blocking:
             self.backend.driver.cuStreamSynchronize(stream)
 
-    def _table(self, words: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
+    def laid_out(self, words: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
         """The fresh outputs, all that steps take addresses and numbers from, and the temporaries."""
         allocate, device = self.backend.allocate, self.device
         made = [allocate(n, device) for n in self.sizes]
@@ -120,7 +121,7 @@ class CudaExecutable:
     def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
         """Run step by step, each to its end.  Returns the result, and the seconds of every step by `clock`."""
         stream, seconds = self.backend.enter(self.device), list[float]()
-        made, table, _arena = self._table(words)
+        made, table, _arena = self.laid_out(words)
         for step in self.prepared:
             self.backend.synchronize(self.device)
             began = clock()
@@ -130,6 +131,15 @@ class CudaExecutable:
         return made[0] if len(made) == 1 else tuple(made) if made else None, seconds
 
     # ***** reports *****
+
+    def step_times(self, words: Sequence[Any], seconds: float = 0.2) -> list[Any]:
+        """The `StepTime` of each step when it is called with `words` for about so many seconds."""
+        found: list[Any] = require("rushlight._backends.cuda.reports.roof").step_times(self, words, seconds)
+        return found
+
+    def copy_rate(self) -> float:
+        """Bytes in a second that a copy within the device reads and writes."""
+        return float(require("rushlight._backends.cuda.reports.roof").copy_rate(self.backend, self.device))
 
     @property
     def notes(self) -> list[str]:
