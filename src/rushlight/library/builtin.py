@@ -92,13 +92,11 @@ class BuiltinOverload:
         return find, (self.name(),)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if STATE.function_modes or DISPATCH_CLASSES or STATE.dispatch_modes:
-            if not STATE.overrides_off or STATE.function_modes:
-                asked = [] if STATE.overrides_off else has_override((*args, *kwargs.values()), {})
-                if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
-                    return dispatch(self, asked, args, kwargs)
-            if STATE.dispatch_modes or DISPATCH_CLASSES:
-                return calls.call(self, args, kwargs)
+        asked = _overriding(args, kwargs)
+        if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
+            return dispatch(self, asked, args, kwargs)
+        if STATE.dispatch_modes or DISPATCH_CLASSES:
+            return calls.call(self, args, kwargs)
         return self.kernel(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -106,6 +104,13 @@ class BuiltinOverload:
 
     def __str__(self) -> str:
         return f"aten.{self._opname}.{self._overloadname}"
+
+
+def _overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments whose classes are told of the operator itself, not of the function that it runs."""
+    if STATE.overrides_off:
+        return []
+    return has_override((*args, *kwargs.values()) if kwargs else args, {})
 
 
 def _row(name: str) -> Any:
@@ -162,6 +167,9 @@ class BuiltinPacket(OpOverloadPacket):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if "self" in kwargs:
             args, kwargs = (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
+        asked = _overriding(args, kwargs)
+        if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
+            return dispatch(self, asked, args, kwargs)
         if STATE.dispatch_modes or DISPATCH_CLASSES:
             found = calls.resolve(self.__name__, args, kwargs)
             if found is not None:

@@ -444,6 +444,9 @@ class OpOverloadPacket:
         raise AttributeError(f"The underlying op of '{self._space}.{self.__name__}' has no overload name '{name}'")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        asked = [] if STATE.overrides_off else has_override((*args, *kwargs.values()), {})
+        if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
+            return dispatch(self, asked, args, kwargs)
         forms = list(self.forms.values())
         for form in forms[:-1]:
             try:

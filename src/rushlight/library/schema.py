@@ -67,8 +67,11 @@ class Argument:
 
     @property
     def default_value(self) -> Any:
-        """Its value where a call leaves it out; None without a default."""
-        return self.default if self.has_default else None
+        """Its value where a call leaves it out, for `int[2] padding=0` a list of two; None without a default."""
+        if not self.has_default:
+            return None
+        length = re.search(r"\[(\d+)\]$", self.type)
+        return [self.default] * int(length[1]) if length and not isinstance(self.default, list) else self.default
 
     @property
     def alias_info(self) -> AliasInfo | None:
