@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,8 @@ def tree_flatten_spec(tree: PyTree, spec: TreeSpec, exact_structural_match: bool
         children = [tree[key] for key in spec.context]
     elif isinstance(tree, (list, tuple)):
         children = list(tree)
+    elif spec.type in (list, tuple, namedtuple):  # a traced value, say, which has no length
+        children = [tree[place] for place in range(spec.num_children)]
     else:
         return tree_flatten(tree)[0]
     parts = spec.children()

@@ -16,8 +16,10 @@ from __future__ import annotations
 import builtins
 import collections
 import contextlib
+import copy
 import functools
 import inspect
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -73,7 +75,7 @@ PH = PHBase()
 
 
 class PHWithMeta(PHBase):
-    """A `PH` whose attributes the placeholder's `meta` takes over."""
+    """A `PH` whose attributes the placeholder's node gets."""
 
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
@@ -271,6 +273,13 @@ class Tracer(TracerBase):
         self.num_calls: dict[str, int] = {}
         self.tensor_attrs: dict[Any, str] = {}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        for name, value in self.__dict__.items():  # the modules of _autowrap_search have no copies
+            made.__dict__[name] = copy.copy(value) if name == "_autowrap_search" else copy.deepcopy(value, memo)
+        return made
+
     # ***** decisions that a subclass may change *****
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
@@ -377,6 +386,8 @@ class Tracer(TracerBase):
         cls = type(self)
         self.num_calls, self.module_stack = {}, collections.OrderedDict()
         if isinstance(root, Module):
+            if not hasattr(type(root), self.traced_func_name):
+                raise AssertionError(f"traced_func_name={self.traced_func_name} doesn't exist in {type(root).__name__}")
             fn: Any = getattr(type(root), self.traced_func_name)
             self.root_module_name, self.root = type(root).__name__, root
             self.submodule_paths = {module: name for name, module in root.named_modules()}
@@ -463,21 +474,20 @@ class Tracer(TracerBase):
                 raise RuntimeError("``self`` argument cannot be part of *args expansion!")
             args.append(self.root)
             names = names[1:]
-        signature = inspect.signature(plain)
-        defaults = [parameter.default for parameter in signature.parameters.values()]
+        variable = bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+        parameters = inspect.signature(plain).parameters
         if isinstance(concrete_args, tuple):
+            if concrete_args and variable and not names:
+                # No name to give a value to: each stands for an input, whatever it is.
+                return root_fn, [*args, *map(self._unnamed, concrete_args, itertools.count())]
             if len(names) != len(concrete_args):
                 raise RuntimeError(
                     f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
                 )
             concrete_args = dict(zip(names, concrete_args, strict=True))
-        defaults = defaults[1:] if is_module else defaults
-        args.extend(
-            self._placeholder(name, default, concrete_args or {}, plain)
-            for name, default in zip(names, defaults, strict=False)
-        )
+        args.extend(self._placeholder(name, parameters[name].default, concrete_args or {}, plain) for name in names)
         flattened = bool(concrete_args) and any(not _is_leaf(value) for value in (concrete_args or {}).values())
-        if code.co_kwonlyargcount > 0 or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        if code.co_kwonlyargcount > 0 or variable:
             if flattened:
                 raise RuntimeError(
                     "nested concrete_args of a function with *args, **kwargs or keyword-only parameters are not supported"
@@ -499,6 +509,12 @@ class Tracer(TracerBase):
         args.extend(self.create_proxy("placeholder", name, (), {}) for name in variable)
         return _positional(fn), args
 
+    def _unnamed(self, value: Any, number: int) -> Proxy:
+        """An input that only `*args` takes."""
+        made = self.create_proxy("placeholder", f"input_{number}", (), {})
+        _note(value, made)
+        return made
+
     def _placeholder(self, name: str, default: Any, concrete: dict[str, Any], fn: Any) -> Any:
         """The value of a parameter: a proxy, or what it was said to be."""
         given = () if default is inspect.Parameter.empty else (default,)
@@ -511,7 +527,7 @@ class Tracer(TracerBase):
             number += 1
             made = self.create_proxy("placeholder", f"{name}_{number}", given, {})
             if isinstance(value, PHBase):
-                made.node.meta.update({key: each for key, each in vars(value).items() if not key.startswith("_")})
+                _note(value, made)
                 return made
             said = f"{name} has been specialized to have value {value} but got another value"
             if isinstance(value, (bool, int, float)) and not isinstance(value, Tensor):
@@ -541,6 +557,14 @@ class Tracer(TracerBase):
         flat.__annotations__ = {}
         self.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(names, spec, None)))
         return flat, leaves
+
+
+def _note(value: Any, made: Proxy) -> None:
+    """Give the node of an input the attributes of its `PHBase` that a node does not have."""
+    if isinstance(value, PHBase):
+        for name, each in vars(value).items():
+            if not name.startswith("__") and not hasattr(made.node, name):
+                setattr(made.node, name, each)
 
 
 def _is_leaf(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import inspect
 import keyword
 import math
 import operator
@@ -379,6 +380,12 @@ class CodeGen:
         """The statement with `return`."""
         return f"return {repr_fn(output_args)}"
 
+    def _returned(self, output_args: Any, writer: _Writer) -> str:
+        """`generate_output` of this class, or of a subclass that takes the value alone."""
+        known = inspect.signature(self.generate_output).parameters
+        named = "repr_fn" in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
+        return self.generate_output(output_args, **({"repr_fn": writer.value} if named else {}))
+
     def process_inputs(self, *args: Any) -> Any:
         """The arguments of the function as the graph's placeholders take them."""
         return args
@@ -404,7 +411,7 @@ class CodeGen:
                 writer.summary(node)
             writer.node(node)
             if node.op == "output":
-                writer.body.append(self.generate_output(node.args[0], repr_fn=writer.value))
+                writer.body.append(self._returned(node.args[0], writer))
             elif node.op != "placeholder":
                 done = [*freed.get(node, []), *([] if node.users else [node])]
                 writer.body.append(f";  {' = '.join([*map(repr, done), 'None'])}\n" if done else "\n")

@@ -33,10 +33,16 @@ _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 _numbers = itertools.count()
 
 
-def _compiled(code: PythonCode | str, space: dict[str, Any]) -> Callable[..., Any]:
-    """The function of generated code; its lines are there for tracebacks and `inspect.getsource`."""
+def _compiled(
+    code: PythonCode | str, space: dict[str, Any], traced: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """The function of generated code; its lines are there for tracebacks and `inspect.getsource`, under a name that
+    says which function was traced.
+    """
     source = code if isinstance(code, str) else code.src
     name = f"<eval_with_key>.{next(_numbers)}"
+    if traced:
+        name += f" from {traced['co_filename']}:{traced['co_firstlineno']} in {traced['co_name']}"
     made = dict(space)
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), made)  # noqa: S102 - code made from a graph
@@ -121,6 +127,10 @@ def reduce_graph_module(body: dict[str, Any], import_block: str) -> Module:
     for name, value in body.items():
         if name not in made.__dict__:
             setattr(made, name, value)
+    for kind in ("_modules", "_parameters", "_buffers"):  # those that the code does not read are kept too
+        for name, value in body.get(kind, {}).items():
+            made.__dict__[kind].setdefault(name, value)
+    made._non_persistent_buffers_set |= body.get("_non_persistent_buffers_set", set())
     return made
 
 
@@ -197,7 +207,7 @@ class GraphModule(Module):
             self._in_spec, self._out_spec = codegen.pytree_info.in_spec, codegen.pytree_info.out_spec
         made = self._graph.python_code(root_module="self")
         self._code, self._made = made.src, made
-        type(self).forward = _compiled(made, made.globals)
+        type(self).forward = _compiled(made, made.globals, self._graph._co_fields)
         return made
 
     @property

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from rushlight.fx import traceback as fx_traceback
 from rushlight.fx._symbolic_trace import Tracer
 from rushlight.fx.codegen import last_uses
 from rushlight.fx.graph import Graph
@@ -78,8 +79,9 @@ class Interpreter:
 
     def run_node(self, n: Node) -> Any:
         """The value of one node."""
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        return getattr(self, n.op)(n.target, args, kwargs)
+        with fx_traceback.set_current_meta(n, f"Interpreter_{type(self).__name__}"):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return getattr(self, n.op)(n.target, args, kwargs)
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """The next argument, or the default."""
@@ -193,7 +195,8 @@ class Transformer(Interpreter):
 
     def transform(self) -> GraphModule:
         """The new module."""
-        result = super().run(enable_io_processing=False)
+        with fx_traceback.preserve_node_meta():
+            result = super().run(enable_io_processing=False)
         if result is not None:
             old = self.graph.output_node()
             made = self.new_graph.output(

@@ -377,6 +377,8 @@ class Node:
 
 def _format_arg(arg: Any) -> str:
     """An argument in a printed graph: nodes by `%name`."""
+    if hasattr(arg, "_custom_fx_repr_fn"):
+        return str(arg._custom_fx_repr_fn())
     if isinstance(arg, Node):
         return f"%{arg.name}"
     if isinstance(arg, list):

@@ -9,6 +9,7 @@ ArgsKwargsPair(args=(), kwargs={'input': 1, 'mat2': 2})
 from __future__ import annotations
 
 import inspect
+import keyword
 import numbers
 import typing
 import warnings
@@ -49,16 +50,21 @@ def _hint(argument: Argument) -> Any:
 
 
 def _signature(schema: FunctionSchema) -> inspect.Signature:
-    """A schema as a signature; `self` is called `input`, as the functions of torch call it."""
+    """A schema as a signature; `self` is called `input`, as the functions of torch call it.  What has a
+    keyword of Python as its name, and those before it, go by position alone.
+    """
+    last = max((place for place, each in enumerate(schema.arguments) if keyword.iskeyword(each.name)), default=-1)
     parameters = [
         inspect.Parameter(
             "input" if argument.name == "self" else argument.name,
-            inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.POSITIONAL_ONLY if place <= last
+            else inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only
+            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
             default=argument.default if argument.has_default else inspect.Parameter.empty,
             annotation=_hint(argument),
         )
-        for argument in schema.arguments
-    ]
+        for place, argument in enumerate(schema.arguments)
+    ]  # fmt: skip
     results = [_hint(result) for result in schema.returns]
     return inspect.Signature(parameters, return_annotation=results[0] if len(results) == 1 else tuple(results))
 

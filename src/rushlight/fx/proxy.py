@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 import rushlight
 from rushlight import device as Device
 from rushlight import dtype as DType
+from rushlight.fx import traceback as fx_traceback
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Argument, Node, Target
+from rushlight.fx.operator_schemas import check_for_mutable_operation
 from rushlight.overrides import is_tensor_method_or_property, resolve_name
 
 __all__ = [
@@ -59,6 +61,13 @@ class ScopeContextManager(AbstractContextManager[Any]):
         self.scope.module_path, self.scope.module_type = self.before
 
 
+# Metadata that a node has from the one it is made for, inside `fx.traceback.preserve_node_meta`.
+_INHERITED = (
+    "stack_trace", "nn_module_stack", "torch_fn", "source_fn_stack", "original_aten", "recompute", "ac_graph_id", "has_backward_hook",
+    "from_node", "quantization_tag", "_numeric_debug_handle", "custom", "partitioner_tag",
+)  # fmt: skip
+
+
 @dataclasses.dataclass
 class _CurrentScope:
     module_path: str = ""
@@ -93,9 +102,14 @@ class TracerBase:
         """A node at the end of the graph; arguments are nodes and constants.  A tracer may refuse one or change it
         here.
         """
+        if kind == "call_function" and self.check_mutable_operations:
+            check_for_mutable_operation(target, args, kwargs)  # type: ignore[arg-type]
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         self.node_name_to_scope[node.name] = (self.scope.module_path, self.scope.module_type)
-        if self.module_stack:
+        if fx_traceback.has_preserved_node_meta():
+            known = fx_traceback.get_current_meta()
+            node.meta.update({key: copy.copy(known[key]) for key in _INHERITED if known.get(key) is not None})
+        elif self.module_stack:
             node.meta["nn_module_stack"] = copy.copy(self.module_stack)
         return node
 

@@ -166,3 +166,4 @@ def _read(graph: Graph, made: dict[Node, Node], wanted: list[Node], name: str) -
     folded = graph.get_attr(name)
     for at, node in enumerate(wanted):
         made[node] = folded if len(wanted) == 1 else graph.call_function(operator.getitem, (folded, at))
+        made[node].meta = node.meta.copy()

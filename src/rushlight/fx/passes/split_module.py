@@ -50,7 +50,7 @@ class Partition:
 
 def split_module(
     m: GraphModule,
-    root_m: Module,
+    root_m: Module | None,
     split_callback: Callable[[Node], Any],
     qualname_map: dict[str, str] | None = None,
     keep_original_order: bool | None = False,
@@ -99,7 +99,7 @@ def split_module(
             graph.output(map_arg(node.args[0], lambda value: values[value.name]), node.type).meta = node.meta.copy()
     made_module = GraphModule(around, graph)
     made_module.meta = dict(getattr(m, "meta", {}))
-    made_module.training = root_m.training
+    made_module.training = (m if root_m is None else root_m).training
     return made_module
 
 

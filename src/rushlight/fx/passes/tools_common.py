@@ -148,6 +148,21 @@ def legalize_graph(gm: GraphModule) -> GraphModule:
     return _rebuild(gm, order)
 
 
+def validate_partition(partition: list[Node]) -> bool:
+    """Whether no path leaves these nodes and comes back to them."""
+    inside = set(partition)
+    todo = [user for node in inside for user in node.users if user not in inside]
+    seen: set[Node] = set()
+    while todo:
+        node = todo.pop()
+        if node in inside:
+            return False
+        if node not in seen:
+            seen.add(node)
+            todo += node.users
+    return True
+
+
 def stable_topological_sort(gm: GraphModule) -> GraphModule:
     """Sort the graph of a module so that each node comes after its inputs, otherwise in its present order; in place.
 

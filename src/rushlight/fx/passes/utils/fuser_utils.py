@@ -9,7 +9,7 @@ from typing import Any
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
-from rushlight.fx.passes.tools_common import in_order, stable_topological_sort
+from rushlight.fx.passes.tools_common import in_order, stable_topological_sort, validate_partition
 from rushlight.fx.passes.utils.subgraphs import lift_subgraph_as_module
 from rushlight.fx.proxy import Proxy
 
@@ -29,21 +29,6 @@ def topo_sort(nodes: list[Node]) -> list[Node]:
     if len(order) != len(nodes):
         raise AssertionError("topological sorted nodes doesn't have same length as input nodes")
     return order
-
-
-def validate_partition(partition: list[Node]) -> bool:
-    """Whether no path leaves these nodes and comes back to them."""
-    inside = set(partition)
-    todo = [user for node in inside for user in node.users if user not in inside]
-    seen: set[Node] = set()
-    while todo:
-        node = todo.pop()
-        if node in inside:
-            return False
-        if node not in seen:
-            seen.add(node)
-            todo += node.users
-    return True
 
 
 def fuse_as_graphmodule(

@@ -8,6 +8,7 @@ from typing import Any
 from rushlight import Tensor
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Node
+from rushlight.fx.passes.tools_common import validate_partition
 from rushlight.library.operators import AnyOverload
 
 __all__ = ["InternalMatch", "SubgraphMatcher"]
@@ -72,7 +73,7 @@ class SubgraphMatcher:
             found = extended
         complete = []
         for match in found:
-            if not match.nodes_map or not self._is_contained(match.nodes_map):
+            if not match.nodes_map or not self._is_contained(match.nodes_map) or _is_cyclic(match):
                 continue
             match.placeholder_nodes = [
                 match.nodes_map[node] for node in self.pattern_placeholder_nodes if node in match.nodes_map
@@ -147,6 +148,13 @@ class SubgraphMatcher:
                 return False
             return bool(match.nodes_map.setdefault(pattern, found) == found)
         return not isinstance(found, Node) and type(pattern) is type(found) and bool(pattern == found)
+
+
+def _is_cyclic(match: InternalMatch) -> bool:
+    """Whether a value from outside that an occurrence takes depends on what it computes: nothing could stand for it."""
+    outer = ("placeholder", "get_attr", "output")
+    inner = [found for node, found in match.nodes_map.items() if node.op not in outer and isinstance(found, Node)]
+    return not validate_partition(inner)
 
 
 def _attribute(node: Node) -> Any:
