@@ -15,6 +15,7 @@ import pytest
 import rushlight as torch
 from rushlight import fx
 from rushlight.fx.experimental.const_fold import split_const_subgraphs
+from rushlight.fx.experimental.proxy_tensor import make_fx
 from rushlight.fx.node import _format_arg
 from rushlight.fx.operator_schemas import get_signature_for_torch_op
 from rushlight.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -239,3 +240,12 @@ def test_names_of_code_and_of_arguments() -> None:
     assert _format_arg([Pair(node)]) == "[Pair(x=%x)]"
     signatures = [str(each) for each in get_signature_for_torch_op(aten.random_) or ()]
     assert any("from: int, /" in each for each in signatures)
+
+
+def test_sizes_that_a_traced_function_returns() -> None:
+    traced = make_fx(lambda x: (x.shape, x.size(0)), tracing_mode="symbolic")(torch.ones(5, 3))
+    assert traced(torch.ones(4, 6)) == ((4, 6), 4)
+    traced = make_fx(lambda x, y: torch.broadcast_shapes(x.size(), y.size()), tracing_mode="symbolic")(
+        torch.ones(3, 1), torch.ones(5)
+    )
+    assert tuple(traced(torch.ones(7, 1), torch.ones(6))) == (7, 6)

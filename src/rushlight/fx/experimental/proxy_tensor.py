@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import rushlight
-from rushlight import _C, Tensor
+from rushlight import _C, Size, Tensor
 from rushlight._interface.base import trace_marks, tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.dispatch import DISPATCH_CLASSES
 from rushlight._interface.functorch import top_level
@@ -323,7 +323,9 @@ def _put_output(mode: ProxyTorchDispatchMode, names: Sequence[str], args: Any, o
     """The result; of a function with nested arguments its leaves, and code that takes and gives the nested values."""
     structure = pytree.tree_structure(tuple(args))
     if all(child.is_leaf() for child in structure.children()):
-        mode.graph.output(tree_map(mode.node_of, out))
+        # A size of numbers that are not known is a tuple: it cannot hold nodes.
+        plain = pytree.tree_map_only(Size, tuple, out, is_leaf=lambda value: isinstance(value, Size))
+        mode.graph.output(tree_map(mode.node_of, plain))
         return
     leaves, out_structure = pytree.tree_flatten(out)
     mode.graph.output([mode.node_of(leaf) for leaf in leaves])
