@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_small(wheel: Path) -> None:
     packs = [i.compress_size for i in zipfile.ZipFile(wheel).infolist() if i.filename.endswith(".pack")]
-    assert wheel.stat().st_size - sum(packs) < 5_600_000
+    assert wheel.stat().st_size - sum(packs) < 5_800_000
     assert all(size < 1_000_000 for size in packs)
     assert wheel.name.endswith("-py3-none-any.whl"), "what is compiled in it is for several machines, and not needed"
 

@@ -33,7 +33,7 @@ def test_pages_of_gpus() -> None:
         cuda.seed_all()
     for use in (
         cuda.memory.memory_snapshot, cuda.graphs.graph_pool_handle, cuda.CUDAGraph, cuda.comm.broadcast, cuda.nccl.all_reduce, cuda.profiler.start,
-        cuda.CUDAPluggableAllocator, cuda.initial_seed, cuda.mem_get_info,
+        cuda.initial_seed, cuda.mem_get_info,
     ):  # fmt: skip
         with pytest.raises(RuntimeError, match=r"torch\.cuda\.[\w.]+ needs a CUDA GPU"):
             use()

@@ -3,7 +3,6 @@
 from builtins import bool as _bool
 from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight.cuda.device import device_of_object as _device_of_object
-from rushlight.cuda.memory import max_memory_reserved as _max_memory_reserved, memory_reserved as _memory_reserved, reset_peak_memory_stats as _reset_peak_memory_stats
 
 from rushlight.cuda.storages import BFloat16Storage as BFloat16Storage
 class BFloat16Tensor(_Tensor): ...
@@ -91,16 +90,17 @@ from rushlight.cuda.device import is_initialized as is_initialized
 from rushlight.cuda.device import is_tf32_supported as is_tf32_supported
 from rushlight.cuda import jiterator as jiterator
 from rushlight.cuda.memory import list_gpu_processes as list_gpu_processes
+from rushlight.cuda import liveness as liveness
 from rushlight.cuda.graphed import make_graphed_callables as make_graphed_callables
 from rushlight.cuda.random import manual_seed as manual_seed
 from rushlight.cuda.random import manual_seed_all as manual_seed_all
 from rushlight.cuda.memory import max_memory_allocated as max_memory_allocated
-max_memory_cached = _max_memory_reserved
+from rushlight.cuda.memory import max_memory_cached as max_memory_cached
 from rushlight.cuda.memory import max_memory_reserved as max_memory_reserved
 from rushlight.cuda.memory import mem_get_info as mem_get_info
 from rushlight.cuda import memory as memory
 from rushlight.cuda.memory import memory_allocated as memory_allocated
-memory_cached = _memory_reserved
+from rushlight.cuda.memory import memory_cached as memory_cached
 from rushlight.cuda.memory import memory_reserved as memory_reserved
 from rushlight.cuda.memory import memory_snapshot as memory_snapshot
 from rushlight.cuda.memory import memory_stats as memory_stats
@@ -115,8 +115,8 @@ from rushlight.cuda import profiler as profiler
 from rushlight.cuda import random as random
 from rushlight.cuda.memory import reset_accumulated_host_memory_stats as reset_accumulated_host_memory_stats
 from rushlight.cuda.memory import reset_accumulated_memory_stats as reset_accumulated_memory_stats
-reset_max_memory_allocated = _reset_peak_memory_stats
-reset_max_memory_cached = _reset_peak_memory_stats
+from rushlight.cuda.memory import reset_max_memory_allocated as reset_max_memory_allocated
+from rushlight.cuda.memory import reset_max_memory_cached as reset_max_memory_cached
 from rushlight.cuda.memory import reset_peak_host_memory_stats as reset_peak_host_memory_stats
 from rushlight.cuda.memory import reset_peak_memory_stats as reset_peak_memory_stats
 from rushlight.cuda import runtime as runtime

@@ -64,8 +64,9 @@ KINDS_OF = {
 CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that both the library and our own kernels compute
 SMALL = 1 << 16  # multiplications below which nothing is measured
 SMALL_INTEGERS = 1 << 12  # integer multiplications up to which plain loops are faster than packing
-# most elements of a matrix by which blocks of so many rows are multiplied where they lie (least, most)
-TALL_MATRIX, TALL_ROWS = 1 << 10, (16, 256)
+# Most elements of a matrix by which many rows are multiplied where they lie, in blocks of so many rows that divide them:
+# few ways, or every number of rows had a plan of its own.
+TALL_MATRIX, TALL_ROWS = 1 << 10, (256, 128, 64, 32, 16)
 SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
 PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
 PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
@@ -138,9 +139,7 @@ def _in_blocks(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUS
         return None
     if n * k > TALL_MATRIX or m * n * k <= SMALL_WORK[kind] or n > 2 * small_tile(kind).lanes:
         return None
-    rows = next(
-        (r for r in range(min(SMALL_WORK[kind] // (n * k), TALL_ROWS[1]), TALL_ROWS[0] - 1, -1) if m % r == 0), 0
-    )
+    rows = next((r for r in TALL_ROWS if m % r == 0 and r * n * k <= SMALL_WORK[kind]), 0)
     if not rows:
         return None
     first = (rows * a_strides[0],), (0,), (rows * c_strides[0],)
