@@ -90,7 +90,6 @@ from rushlight.cuda.device import is_initialized as is_initialized
 from rushlight.cuda.device import is_tf32_supported as is_tf32_supported
 from rushlight.cuda import jiterator as jiterator
 from rushlight.cuda.memory import list_gpu_processes as list_gpu_processes
-from rushlight.cuda import liveness as liveness
 from rushlight.cuda.graphed import make_graphed_callables as make_graphed_callables
 from rushlight.cuda.random import manual_seed as manual_seed
 from rushlight.cuda.random import manual_seed_all as manual_seed_all

@@ -53,7 +53,7 @@ class CUDAGraph(OnGpu, CapturedWork):
         self._forget_inputs()
         self._begin(pool, capture_error_mode)
         if check_input_liveness:
-            self._inputs = import_whole("rushlight.cuda.liveness").Inputs()
+            self._inputs = import_whole("rushlight.cuda._liveness").Inputs()
             self._inputs.begin()
 
     def _forget_inputs(self) -> None:
