@@ -357,8 +357,7 @@ class CudaBackend(ReferenceBackend):
     def empty_cache(self, device: Device) -> None:
         """Give memory of all devices that nobody uses back to the driver."""
         for allocator in self.memory.allocators:
-            if allocator.segments:
-                allocator.empty_cache()
+            allocator.empty_cache()
 
     # ***** streams *****
 
