@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # other people's packages, without PyTorch
 PACKAGES ?= .venv-packages
 
-.PHONY: help dev demo demo-distributed demo-export test test-distributed lint types pytest test-slow test-oracle test-packages test-cuda-emulated bench docs wheel clean
+.PHONY: help dev demo demo-distributed demo-export test test-distributed lint types pytest test-slow test-oracle test-packages test-cuda-emulated test-ptx bench docs wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about a minute on 2 cores)"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
 	@echo "make test-distributed  jobs of several processes: the long tests, and faults, FAULTS=$(FAULTS) times each"
 	@echo "make test-cuda-emulated  the device cuda on an emulated driver, once for each of SEEDS='$(SEEDS)'"
+	@echo "make test-ptx     the PTX of every kernel, interpreted as its manual says (half an hour)"
 	@echo "make test-packages  the tests of packages that depend on PyTorch, which it installs without PyTorch into $(PACKAGES)"
 	@echo "make lint types   one of the checks alone"
 	@echo "make bench        measure our claims (against PyTorch where it is installed)"
@@ -118,6 +119,10 @@ SEEDS ?= 0
 test-cuda-emulated: $(VENV)/.dev
 	for seed in $(SEEDS); do RUSHLIGHT_CUDA=emulated RUSHLIGHT_EMULATED_CUDA_DEVICES=2 RUSHLIGHT_EMULATED_CUDA_SEED=$$seed \
 	  $(BIN)/python -m pytest -q -m "cuda and not slow" -n $(JOBS) --dist worksteal tests/cuda tests/triton_language || exit 1; done
+
+# Every primitive, Triton programs and further architectures; units and flagships are `make test`'s and `make test-slow`'s.
+test-ptx: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m ptx -n $(JOBS) --dist worksteal tests/cuda/ptx
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py

@@ -46,6 +46,8 @@ def _left_out(config: pytest.Config) -> dict[str, str]:
     found = {}
     if "slow" not in (config.option.markexpr or "") and not _named_alone(config):
         found["slow"] = "takes long: run by `make test-slow`, or by its own name"
+    if "ptx" not in (config.option.markexpr or "") and not _named_alone(config):
+        found["ptx"] = "interprets the PTX of every kernel: run by `make test-ptx`, or by its own name"
     if not os.environ.get("RUSHLIGHT_CUDA"):
         found["cuda"] = "runs in a process with RUSHLIGHT_CUDA=emulated, or =driver on a GPU"
     if not HAVE_TORCH:

@@ -77,7 +77,7 @@ def test_some_primitives(name: str) -> None:
     check_samples(PRIMITIVES[name], "sm_90a", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.ptx
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("primitive", PRIMITIVES.values(), ids=lambda p: p.name)
 def test_primitives(primitive: Primitive, architecture: str) -> None:

@@ -41,8 +41,6 @@ def from_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 _OFTEN = ("integer_operators", "atomics")
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in _OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in programs.CASES]
-)
+@pytest.mark.parametrize("name", [n if n in _OFTEN else pytest.param(n, marks=pytest.mark.ptx) for n in programs.CASES])
 def test_program(name: str, from_ptx: None) -> None:
     check(name, programs.run(name))

@@ -56,7 +56,7 @@ def test_on_sm_90a(name: str) -> None:
     assert any(o.startswith(i) for o in names(ran) for i in bare), ran.opcodes
 
 
-@pytest.mark.slow
+@pytest.mark.ptx
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_89", "sm_100a", "sm_120a"])
 @pytest.mark.parametrize("name", [n for n in UNITS if not n.startswith("wgmma")])
 def test_on_other_architectures(name: str, architecture: str) -> None:
