@@ -25,7 +25,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 from rushlight._base.alias_table import Sources, hand_on, present_place, sources_of
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 from rushlight._base.naming import absent_module, is_pytorchs, no_name
 from rushlight._base.tracebacks import shorten
 
@@ -35,14 +35,8 @@ OURS, THEIRS = "rushlight", "torch"
 TRITON = "triton"
 
 
-def _choice(text: str) -> str:
-    if text not in ("absent", "own", "real"):
-        raise ValueError("expected absent, own or real")
-    return text
-
-
 CHOICE = Knob(
-    "triton", env="RUSHLIGHT_TRITON", kind=_choice, default="absent",
+    "triton", env="RUSHLIGHT_TRITON", kind=one_of("absent", "own", "real"), default="absent",
     doc="When `import triton` gives `rushlight.triton` under the name torch: where the real one is `absent`, always (`own`), or never (`real`).",
 )  # fmt: skip
 # The PyTorch version whose interface this is; the label says that it is not PyTorch's own build.

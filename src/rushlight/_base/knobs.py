@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-__all__ = ["KNOBS", "PLANNED", "Knob", "on_planned"]
+__all__ = ["KNOBS", "PLANNED", "Knob", "on_planned", "one_of"]
 
 T = TypeVar("T")
 KNOBS: dict[str, Knob[Any]] = {}
@@ -46,6 +46,23 @@ def _parse_bool(text: str) -> bool:
     if word in _FALSE:
         return False
     raise ValueError(f"expected one of 1/0/true/false/yes/no/on/off, got {text!r}")
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """The `kind` of a knob whose value is one of a few words.
+
+    >>> one_of("driver", "emulated", "none")("other")
+    Traceback (most recent call last):
+        ...
+    ValueError: expected driver, emulated or none
+    """
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected {', '.join(words[:-1])} or {words[-1]}")
+        return text
+
+    return parse
 
 
 class Knob(Generic[T]):

@@ -17,21 +17,15 @@ import os
 from types import TracebackType
 
 from rushlight._base.errors import PACKAGE
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 
 __all__ = ["TRACEBACK", "shorten"]
-
-
-def _which(text: str) -> str:
-    if text not in ("short", "full"):
-        raise ValueError(f"expected short or full, got {text!r}")
-    return text
 
 
 TRACEBACK: Knob[str] = Knob(
     "traceback",
     env="RUSHLIGHT_TRACEBACK",
-    kind=_which,
+    kind=one_of("short", "full"),
     default="short",
     doc="Frames of rushlight's own code in the tracebacks of errors: `short` leaves them out, `full` shows them.",
 )

@@ -23,7 +23,7 @@ from rushlight._backends.cuda.streams import CudaEvent, CudaStream, Streams
 from rushlight._backends.protocol import Block, BlockLaunch, EventHandle, StreamHandle
 from rushlight._backends.reference.backend import ReferenceBackend, load_elements
 from rushlight._base.errors import AcceleratorError, MissingExtraError, warn_user
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 from rushlight._base.lazy import require
 from rushlight._graph.core import Graph
 from rushlight._prims.numbers import holder
@@ -36,14 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["CudaBackend"]
 
 
-def _programs(text: str) -> str:
-    if text not in ("kernels", "reference"):
-        raise ValueError("expected kernels or reference")
-    return text
-
-
 PROGRAMS = Knob(
-    "cuda_programs", env="RUSHLIGHT_CUDA_PROGRAMS", kind=_programs, default="kernels", planned=True,
+    "cuda_programs", env="RUSHLIGHT_CUDA_PROGRAMS", kind=one_of("kernels", "reference"), default="kernels", planned=True,
     doc="What computes on emulated GPUs: `kernels` of our own, or the `reference` definitions of primitives in NumPy.",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from rushlight._backends.cuda.driver.api import double, single, slots
 from rushlight._backends.cuda.driver.attributes import FUNCTION
 from rushlight._backends.cuda.driver.errors import fail
 from rushlight._backends.cuda.tile_maps import TileMaps
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 from rushlight._base.lazy import numpy as np
 from rushlight._base.lazy import require
 from rushlight._codegen.blocks import BlockFault, BlockMemory, Kernel, Pointer, interpret, kernel_text, verify
@@ -27,14 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["DeviceKernel", "Kernels", "OrderedLaunch", "word_of"]
 
 
-def _way(text: str) -> str:
-    if text not in ("compiled", "interpreted"):
-        raise ValueError("expected compiled or interpreted")
-    return text
-
-
 KERNELS = Knob(
-    "cuda_kernels", env="RUSHLIGHT_CUDA_KERNELS", kind=_way, default="compiled",
+    "cuda_kernels", env="RUSHLIGHT_CUDA_KERNELS", kind=one_of("compiled", "interpreted"), default="compiled",
     doc="How emulated GPUs run kernels: `compiled` for the host's processor, or `interpreted`, slowly, by the reference interpreter.",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from rushlight._backends.cuda.driver.api import Driver
 from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._base.errors import MissingDeviceError
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 from rushlight._base.lazy import require
 
 __all__ = ["LEAST_VERSION", "Absent", "driver", "unavailable", "visible_devices"]
@@ -23,14 +23,8 @@ __all__ = ["LEAST_VERSION", "Absent", "driver", "unavailable", "visible_devices"
 LEAST_VERSION = 12000  # of CUDA: tensor maps, clusters and PTX 8.0
 
 
-def _choice(text: str) -> str:
-    if text not in ("driver", "emulated", "none"):
-        raise ValueError("expected driver, emulated or none")
-    return text
-
-
 CUDA = Knob(
-    "cuda", env="RUSHLIGHT_CUDA", kind=_choice, default="driver",
+    "cuda", env="RUSHLIGHT_CUDA", kind=one_of("driver", "emulated", "none"), default="driver",
     doc="Which GPUs there are: those of NVIDIA's driver, `emulated` ones on the host, or `none`.",
 )  # fmt: skip
 EMULATED_DEVICES = Knob(

@@ -16,7 +16,7 @@ from rushlight._backends.cuda.gemm.choice import COMPARED, SMALL, Trial
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, choose_tile_in_parts
 from rushlight._backends.registry import backends_in_use
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -25,14 +25,8 @@ from rushlight._types.layout import numel
 __all__ = ["SCHEDULE", "shared_out", "tile_of"]
 
 
-def _way(text: str) -> str:
-    if text not in ("auto", "apart", "walk", "parts", "stretches"):
-        raise ValueError("expected auto, apart, walk, parts or stretches")
-    return text
-
-
 SCHEDULE: Knob[str] = Knob(
-    "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=_way, default="auto", planned=True,
+    "cuda_schedule", env="RUSHLIGHT_CUDA_SCHEDULE", kind=one_of("auto", "apart", "walk", "parts", "stretches"), default="auto", planned=True,
     doc="How tiles of our products are shared out: a program for each (`apart`), one for each multiprocessor that walks from tile to tile "
     "(`walk`), or `auto`: whatever was measured to be faster, kept in the cache. The bits are the same. `parts`: large tiles, with the "
     "inner dim in more parts, which are added up in order. `stretches`: turns of all tiles are shared out evenly among 132 programs.",

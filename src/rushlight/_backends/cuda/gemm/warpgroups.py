@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rushlight._backends.cuda.arguments import Arguments, Array
 from rushlight._backends.cuda.gemm.tiles import TileShape
 from rushlight._backends.cuda.program.steps import Operand
-from rushlight._base.knobs import Knob
+from rushlight._base.knobs import Knob, one_of
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 from rushlight._codegen.threads.group_products import GROUP_FORMS
 from rushlight._types.dtype import FLOAT32, INT32, DType
@@ -21,14 +21,8 @@ __all__ = ["ROW_BYTES", "TileLoads", "choose_group_tile", "groups_multiply", "wa
 Size = int | tuple[int]
 
 
-def _way(text: str) -> str:
-    if text not in ("mma", "wgmma"):
-        raise ValueError("expected mma or wgmma")
-    return text
-
-
 PRODUCTS: Knob[str] = Knob(
-    "cuda_products", env="RUSHLIGHT_CUDA_PRODUCTS", kind=_way, default="mma", planned=True,
+    "cuda_products", env="RUSHLIGHT_CUDA_PRODUCTS", kind=one_of("mma", "wgmma"), default="mma", planned=True,
     doc="How our products and attention multiply on sm_90a: `mma` (mma.sync), or `wgmma` (warpgroups and bulk copies) where operands allow it.",
 )  # fmt: skip
 
