@@ -330,9 +330,9 @@ def products(setting: Setting) -> Iterator[Item]:
     """Products, and attention, by the one who is asked for: `RUSHLIGHT_CUDA_GEMM`, `RUSHLIGHT_CUDA_PRODUCTS`, `RUSHLIGHT_CUDA_SCHEDULE`."""
     way = way_of_products()
     if way == "library":
-        from rushlight._backends.cuda.libraries.cublaslt import find_library
+        from rushlight._backends.cuda.libraries.cublaslt import WHEEL
 
-        if find_library() is None:
+        if WHEEL.path() is None:
             return
     # attention knows two ways, whatever the schedule of products
     begins = ("matmul", "scaled", "attention") if way in ("mma", "wgmma") else ("matmul", "scaled")

@@ -15,7 +15,7 @@ from rushlight._backends.cuda.gemm import choice
 from rushlight._backends.cuda.gemm.choice import WHO, chosen
 from rushlight._backends.cuda.gemm.dot import product_steps
 from rushlight._backends.cuda.immediate import Immediate, Placed
-from rushlight._backends.cuda.libraries import cublaslt
+from rushlight._backends.cuda.libraries import cublaslt, provider
 from rushlight._backends.cuda.libraries.cublaslt import CublasLt, LtProduct, fits
 from rushlight._backends.cuda.program.steps import Call, Memory, Operand
 from rushlight._backends.registry import backend_of
@@ -127,14 +127,14 @@ def test_floats_of_eight_bits_are_dense_along_k() -> None:
     assert not wanted(e4m3, e4m3, 40) and not wanted(e4m3, e4m3, 48, (64, 1))
 
 
-def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_there() -> None:
     """Ours are taken; asking for the library alone says what is missing."""
-    monkeypatch.setattr("rushlight._backends.cuda.gemm.choice.find_library", lambda: None)
     x = operand(np.zeros((512, 512), np.float32))
     call = ExternCall("dot", [x, x], [x], {})
-    assert chosen(call, x, x, x, "float32", []) == []
-    with WHO.scoped("library"), pytest.raises(MissingExtraError, match="extra 'cuda'"):
-        chosen(call, x, x, x, "float32", [])
+    with cublaslt.LIBRARY.scoped("none"):
+        assert chosen(call, x, x, x, "float32", []) == []
+        with WHO.scoped("library"), pytest.raises(MissingExtraError, match="extra 'cuda'"):
+            chosen(call, x, x, x, "float32", [])
     assert cublaslt.LIBRARY.get() == ""
 
 
@@ -209,7 +209,7 @@ def test_a_trial_of_both_ways(kind: str, answer: str, monkeypatch: pytest.Monkey
             Immediate(backend, device).run(product_steps(ExternCall("dot", operands[:2], operands[2:], {}), *operands))
 
     kept = Kept()
-    monkeypatch.setattr(choice, "default_cache", lambda: kept)
+    monkeypatch.setattr(provider, "default_cache", lambda: kept)
     for _ in range(2):
         found = choice._is_faster(a, b, out, "float32", ours, [Call("library", library, [])])
         assert not found or answer == "right"

@@ -43,7 +43,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedCuDnn]:
     pretended = PretendedCuDnn(bytes_at)
     monkeypatch.setattr(by_library, "asks_library", lambda call: True)
     monkeypatch.setattr(by_library, "cudnn", lambda: CuDnn(pretended))
-    monkeypatch.setattr(by_library, "_device", lambda: 0)
+    monkeypatch.setattr(by_library, "current_device", lambda: 0)
     monkeypatch.setattr(by_library, "_fastest", lambda call, found, alone: found[0])
     yield pretended
 
@@ -144,7 +144,7 @@ def test_what_the_library_has_not(library: PretendedCuDnn) -> None:
 
 def test_native_code_makes_the_same_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a library of C: functions that write down what they are given stand for cuDNN's."""
-    monkeypatch.setattr(by_library, "_device", lambda: 0)
+    monkeypatch.setattr(by_library, "current_device", lambda: 0)
     seen: list[tuple[Any, ...]] = []
     names = ("cudnnSetStream", "cudnnConvolutionForward")
     functions = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from rushlight._backends.cuda import trials
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.immediate import Immediate, Placed
+from rushlight._backends.cuda.libraries import provider
 from rushlight._backends.cuda.libraries.cusolver import WHEEL, CuSolver, cusolver
 from rushlight._backends.cuda.linalg import choice, solver
 from rushlight._backends.cuda.linalg.choice import agrees, matrices_for
@@ -38,10 +40,12 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
 }
 CASES = [(name, shape, params) for name in SHAPES for shape in SHAPES[name] for params in PARAMS.get(name, [{}])]
 
+REAL = SimpleNamespace(driver=SimpleNamespace(emulated=False))  # a backend whose devices are not emulated
+
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pretended]:
-    monkeypatch.setattr(solver, "_device", lambda: 0)
+    monkeypatch.setattr(solver, "current_device", lambda: 0)
     yield block_memory(lambda: Device.last.memory)
 
 
@@ -101,7 +105,7 @@ def call_of(name: str, shape: tuple[int, ...], dtype: str = "float64", **params:
 
 def test_who_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small matrices, types that the library lacks, programs that want determinism: not it."""
-    monkeypatch.setattr(choice, "_emulated", lambda: False)
+    monkeypatch.setattr(provider, "cuda_backend", lambda: REAL)
     monkeypatch.setattr(choice, "WHEEL", WHEEL._replace(knob=Path("/there/libcusolver.so.11")))
     large = call_of("eigh", (512, 512), vectors=True)
     assert choice.asks_library(large) and not choice.asks_library(call_of("eigh", (64, 64), vectors=True))
@@ -151,7 +155,7 @@ def test_a_program_prefers_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.preferred_linalg_library().name == "Default" and LIBRARIES.linalg == "default"
     monkeypatch.setattr(settings, "_missing_library", lambda name: None)
     monkeypatch.setattr(choice, "WHEEL", WHEEL._replace(knob=Path("/there/libcusolver.so.11")))
-    monkeypatch.setattr(choice, "_emulated", lambda: False)
+    monkeypatch.setattr(provider, "cuda_backend", lambda: REAL)
     try:
         settings.preferred_linalg_library("cusolver")
         assert LIBRARIES.linalg == "cusolver" and choice.asks_library(call_of("eigh", (8, 8), vectors=True))
@@ -187,7 +191,7 @@ def test_a_trial_of_both_ways(answer: str, monkeypatch: pytest.MonkeyPatch) -> N
     kept: dict[Any, bytes] = {}
     cache = type("Cache", (), {"key": lambda self, *parts: parts, "get": kept.get, "put": kept.__setitem__})()
     cache.get, cache.put = kept.get, kept.__setitem__
-    monkeypatch.setattr(choice, "default_cache", lambda: cache)
+    monkeypatch.setattr(provider, "default_cache", lambda: cache)
     times = iter([0.0, 2.0, 0.0, 2.0, 0.0, 1.0, 0.0, 1.0])  # the library takes half of the host's time
     monkeypatch.setattr(trials, "perf_counter", lambda: next(times))
     call = call_of("svd", (2, 9, 12), full=False, vectors=True)

@@ -19,6 +19,7 @@ from rushlight._backends.cuda.gemm.product import Product, product_launch, store
 from rushlight._backends.cuda.gemm.schedules import SCHEDULE, shared_out, tile_of
 from rushlight._backends.cuda.gemm.tiles import TileShape, count_splits
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
+from rushlight._backends.cuda.libraries import provider
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
 from rushlight._backends.registry import backend_of
 from rushlight._codegen.threads import lower
@@ -155,7 +156,7 @@ def test_a_card_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return 1
 
     monkeypatch.setattr(schedules, "backends_in_use", lambda: [Real])
-    monkeypatch.setattr(schedules, "default_cache", lambda: cache)
+    monkeypatch.setattr(provider, "default_cache", lambda: cache)
     monkeypatch.setattr(schedules, "Trial", Asked)
     monkeypatch.setattr(schedules, "SMALL", 0)
     assert shared_out(made, TILE) is TILE and not asked  # not while a graph is captured

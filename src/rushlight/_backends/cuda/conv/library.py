@@ -28,31 +28,25 @@ from rushlight._backends.cuda.libraries.cudnn import (
     CuDnn,
     cudnn,
 )
+from rushlight._backends.cuda.libraries.provider import (
+    cuda_backend,
+    current_device,
+    is_usable,
+    measured_once,
+    provider_knob,
+)
 from rushlight._backends.cuda.linalg.copies import copy_launch
 from rushlight._backends.cuda.program.steps import Call, LibraryFunction, Memory, Operand, Step
 from rushlight._backends.cuda.trials import Trial
 from rushlight._backends.precision import DETERMINISTIC, LIBRARIES
-from rushlight._backends.registry import backend_of
-from rushlight._base.errors import MissingExtraError
-from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
-from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
 from rushlight._types.layout import numel
 
 __all__ = ["WHO", "LibraryConvolution", "chosen"]
 
 
-def _who(text: str) -> str:
-    if text not in ("auto", "ours", "library"):
-        raise ValueError("expected auto, ours or library")
-    return text
-
-
-WHO: Knob[str] = Knob(
-    "cuda_convolutions", env="RUSHLIGHT_CUDA_CONVOLUTIONS", kind=_who, default="auto", planned=True,
-    doc="Who computes convolutions on GPUs: `ours`, `library` (cuDNN), or `auto`: whoever was measured to be faster.",
-)  # fmt: skip
+WHO = provider_knob("RUSHLIGHT_CUDA_CONVOLUTIONS", "computes convolutions", WHEEL.title)
 
 SMALL = 1 << 24  # multiplications, below which nothing is measured
 _AGREES = {"float32": 1e-4, "float64": 1e-10, "float16": 1e-2, "bfloat16": 5e-2}
@@ -67,21 +61,7 @@ def asks_library(call: ExternCall) -> bool:
         return False
     if who == "auto" and work < SMALL:
         return False
-    if WHEEL.path() is None:
-        if who == "library":
-            raise MissingExtraError(f"RUSHLIGHT_CUDA_CONVOLUTIONS=library, and {WHEEL.title}", WHEEL.extra)
-        return False
-    return not _emulated()
-
-
-def _emulated() -> bool:
-    backend: Any = backend_of(Device("cuda", 0))
-    return bool(backend.driver.emulated)
-
-
-def _device() -> int:
-    backend: Any = backend_of(Device("cuda", 0))
-    return int(backend.current_device())
+    return is_usable(WHO, WHEEL)
 
 
 class _Convolution:
@@ -96,7 +76,7 @@ class _Convolution:
     def native(self) -> LibraryFunction | None:
         """The call as native code makes it, behind that of `_OnStream`; None where the library is no library of C."""
         name = self.library.name_of(self.kind)
-        address, handle = self.library.address(name), self.library.handle(_device()).value or 0
+        address, handle = self.library.address(name), self.library.handle(current_device()).value or 0
         of_first, of_second, convolution, of_result = (d.value or 0 for d in self.descriptors)
         one, zero = (ctypes.addressof(x) for x in (self.one, self.zero))
         words = [
@@ -109,7 +89,7 @@ class _Convolution:
         of_first, of_second, convolution, of_result = self.descriptors
         number, nbytes = self.algorithm
         self.library.run(
-            self.kind, _device(), stream, ctypes.byref(self.one), of_first, first, of_second, second, convolution, number, workspace, nbytes,
+            self.kind, current_device(), stream, ctypes.byref(self.one), of_first, first, of_second, second, convolution, number, workspace, nbytes,
             ctypes.byref(self.zero), of_result, result,
         )  # fmt: skip
 
@@ -124,7 +104,7 @@ class _OnStream:
     def native(self) -> LibraryFunction | None:
         """The call as native code makes it."""
         address = self.library.address("cudnnSetStream")
-        handle = self.library.handle(_device()).value or 0
+        handle = self.library.handle(current_device()).value or 0
         words = [handle, 0]
         return None if address is None else LibraryFunction("cudnnSetStream", address, words, (), 1, works=False)
 
@@ -209,7 +189,7 @@ class LibraryConvolution:
         assert self.meant is not None
         given = self.descriptors
         options = {"deterministic": LIBRARIES.cudnn_deterministic}
-        found = self.library.algorithms(self.meant.kind, _device(), *given, **options)
+        found = self.library.algorithms(self.meant.kind, current_device(), *given, **options)
         return found if LIBRARIES.cudnn_benchmark else found[:1]
 
     def steps(self, algorithm: Algorithm) -> list[Step]:
@@ -258,24 +238,13 @@ def _fastest(
     call: ExternCall, found: Sequence[Algorithm], alone: Callable[[ExternCall], Sequence[Step]]
 ) -> Algorithm | None:
     """The algorithm to take; None: our kernels.  From disk where that is known."""
-    backend: Any = backend_of(Device("cuda", 0))
-    device = Device("cuda", _device())
-    name = str(backend.properties(device).get("name", ""))
-    plain = _plain(call)
+    backend, plain = cuda_backend(), _plain(call)
     shapes = [f"{x.dtype.name}{x.shape}{x.strides}" for x in (*plain.inputs, *plain.outputs)]
     params = repr(sorted((k, str(v)) for k, v in plain.params.items()))
-    cache = default_cache()
-    key = cache.key(
-        "cuda conv", name, WHEEL.path() or "", float32_precision("conv"), WHO.get(), repr(list(found)), params, *shapes
-    )  # fmt: skip
-    kept = cache.get(key)
-    if kept is None:
-        if backend.captures:  # what waits for the device spoils a capture
-            return None
-        kept = str(_measured(backend, device, plain, found, alone(plain))).encode()
-        cache.put(key, kept)
-    number = int(kept)
-    return next((a for a in found if a.number == number), None)
+    words = [WHEEL.path() or "", float32_precision("conv"), WHO.get(), repr(list(found)), params, *shapes]
+    measure = lambda device: str(_measured(backend, device, plain, found, alone(plain))).encode()
+    kept = measured_once(backend, "cuda conv", words, measure)
+    return None if kept is None else next((a for a in found if a.number == int(kept)), None)
 
 
 def _plain(call: ExternCall) -> ExternCall:

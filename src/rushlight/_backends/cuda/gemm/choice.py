@@ -16,16 +16,13 @@ from rushlight._backends.cuda.gemm.precision import float32_precision
 from rushlight._backends.cuda.gemm.product import Epilogue, store_result
 from rushlight._backends.cuda.gemm.splits import sum_of_parts
 from rushlight._backends.cuda.immediate import Immediate, Placed
-from rushlight._backends.cuda.libraries.cublaslt import WHEEL, WORKSPACE, LtProduct, cublaslt, find_library, fits
+from rushlight._backends.cuda.libraries.cublaslt import WHEEL, WORKSPACE, LtProduct, cublaslt, fits
+from rushlight._backends.cuda.libraries.provider import cuda_backend, is_usable, measured_once, provider_knob
 from rushlight._backends.cuda.program.steps import Call, Launch, Memory, Operand, Step
 from rushlight._backends.cuda.random.fill import fill_launch
 from rushlight._backends.cuda.random.philox import Stream
 from rushlight._backends.precision import DETERMINISTIC
-from rushlight._backends.registry import backend_of
-from rushlight._base.errors import MissingExtraError
-from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
-from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
 from rushlight._types.dtype import UINT8, DType
 from rushlight._types.layout import numel
@@ -36,16 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["COMPARED", "SMALL", "Trial", "chosen", "chosen_with_epilogue"]
 
 
-def _who(text: str) -> str:
-    if text not in ("auto", "ours", "library"):
-        raise ValueError("expected auto, ours or library")
-    return text
-
-
-WHO: Knob[str] = Knob(
-    "cuda_gemm", env="RUSHLIGHT_CUDA_GEMM", kind=_who, default="auto", planned=True,
-    doc="Who computes matrix products on GPUs: `ours`, `library` (cuBLASLt), or `auto`: whoever was measured to be faster, kept in the cache.",
-)  # fmt: skip
+WHO = provider_knob("RUSHLIGHT_CUDA_GEMM", "computes matrix products", WHEEL.title, auto=", kept in the cache")
 
 SMALL = 1 << 24  # multiplications, below which nothing is measured
 _TURNS = 10
@@ -95,31 +83,18 @@ def asks_library(a: Operand, b: Operand, out: Operand, sums: str) -> bool:
     who, work = "ours" if DETERMINISTIC[0] else WHO.get(), numel(out.shape) * a.shape[-1]
     if who == "ours" or (who == "auto" and work < SMALL) or not fits(a, b, out, sums) or out.dtype.name not in _AGREES:
         return False
-    if find_library() is None:
-        if who == "library":
-            raise MissingExtraError(f"RUSHLIGHT_CUDA_GEMM=library, and {WHEEL.title}", WHEEL.extra)
-        return False
-    backend: Any = backend_of(Device("cuda", 0))
-    return not backend.driver.emulated
+    return is_usable(WHO, WHEEL)
 
 
 def _is_faster(a: Operand, b: Operand, out: Operand, sums: str, ours: Sequence[Step], theirs: Sequence[Step]) -> bool:
     """Whether the library is to be taken, for it was asked for, or by a measurement; from disk where that is known."""
     if WHO.get() == "library":
         return True
-    backend: Any = backend_of(Device("cuda", 0))
-    device = Device("cuda", backend.current_device())
-    name = str(backend.properties(device).get("name", ""))
+    backend = cuda_backend()
     shapes = [f"{x.dtype.name}{x.shape}{x.strides}" for x in (a, b, out)]
-    cache = default_cache()
-    key = cache.key("cuda gemm", name, find_library() or "", sums, float32_precision(), str(len(theirs)), *shapes)
-    found = cache.get(key)
-    if found is None:
-        if backend.captures:  # what waits for the device spoils a capture
-            return False
-        found = Trial(backend, device, (a, b, out)).winner(ours, theirs)
-        cache.put(key, found)
-    return found == b"library"
+    words = [WHEEL.path() or "", sums, float32_precision(), str(len(theirs)), *shapes]
+    measure = lambda device: Trial(backend, device, (a, b, out)).winner(ours, theirs)
+    return measured_once(backend, "cuda gemm", words, measure) == b"library"
 
 
 def _library_step(call: ExternCall, a: Operand, b: Operand, out: Operand, sums: str) -> Call:

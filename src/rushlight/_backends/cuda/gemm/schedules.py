@@ -15,9 +15,9 @@ from typing import Any
 from rushlight._backends.cuda.gemm.choice import COMPARED, SMALL, Trial
 from rushlight._backends.cuda.gemm.product import Product, product_launch, store_result
 from rushlight._backends.cuda.gemm.tiles import TileShape, choose_tile, choose_tile_in_parts
+from rushlight._backends.cuda.libraries.provider import measured_once
 from rushlight._backends.registry import backends_in_use
 from rushlight._base.knobs import Knob, one_of
-from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
@@ -58,17 +58,15 @@ def shared_out(product: Product, tile: TileShape) -> TileShape:
         return walking[0] if walking else tile
     if numel(out.shape) * product.depth < SMALL or any(x.dtype.name not in COMPARED for x in (a, b, out)):
         return tile
-    cache, ways = default_cache(), [tile, *walking]
+    ways = [tile, *walking]
     shapes = [f"{x.dtype.name}{x.shape}{x.strides}" for x in operands]
-    key = cache.key("cuda schedule", str(properties.get("name", "")), repr(ways), *shapes)
-    found = cache.get(key)
-    if found is None:
-        if backend.captures:  # what waits for the device spoils a capture
-            return tile
+
+    def measure(device: Device) -> bytes:
         steps = [[product_launch(product, t, 1, store_result(out))] for t in ways]
-        found = str(Trial(backend, device, operands).fastest(steps)).encode()
-        cache.put(key, found)
-    return ways[int(found)]
+        return str(Trial(backend, device, operands).fastest(steps)).encode()
+
+    found = measured_once(backend, "cuda schedule", [repr(ways), *shapes], measure)
+    return tile if found is None else ways[int(found)]
 
 
 def _backend() -> Any:

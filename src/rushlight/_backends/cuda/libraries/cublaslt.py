@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rushlight._backends.cuda.libraries.loader import CLibrary, Wheel
+from rushlight._backends.cuda.libraries.provider import current_device
 from rushlight._backends.cuda.program.steps import LibraryFunction, Operand
-from rushlight._backends.registry import backend_of
 from rushlight._base.knobs import Knob
-from rushlight._types.device import Device
 from rushlight._types.layout import numel
 
 __all__ = ["LIBRARY", "WHEEL", "CublasLt", "LtProduct", "cublaslt", "fits"]
@@ -65,7 +64,6 @@ class Heuristic(ctypes.Structure):
 
 
 WHEEL = Wheel("cuBLASLt", "libcublasLt.so", "cublas", "cuda", LIBRARY)
-find_library = WHEEL.path
 
 
 class CublasLt(CLibrary):
@@ -87,18 +85,13 @@ class CublasLt(CLibrary):
         self.call(name, handle, attribute, ctypes.byref(value), ctypes.sizeof(value))
 
 
-def _current_device() -> int:
-    backend: Any = backend_of(Device("cuda", 0))
-    return int(backend.current_device())
-
-
 _loaded: list[CublasLt | None] = []
 
 
 def cublaslt() -> CublasLt | None:
     """The library, loaded by the first use; None where it is not installed."""
     if not _loaded:
-        _loaded.append(None if find_library() is None else CublasLt(WHEEL.open(), _current_device))
+        _loaded.append(None if WHEEL.path() is None else CublasLt(WHEEL.open(), current_device))
     return _loaded[0]
 
 

@@ -12,31 +12,19 @@ from typing import Any
 
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.libraries.cusolver import WHEEL, cusolver
+from rushlight._backends.cuda.libraries.provider import cuda_backend, is_usable, measured_once, provider_knob
 from rushlight._backends.cuda.linalg.solver import solver_steps, takes
 from rushlight._backends.cuda.program.steps import Step
 from rushlight._backends.cuda.trials import Trial
 from rushlight._backends.precision import DETERMINISTIC, LIBRARIES
-from rushlight._backends.registry import backend_of
-from rushlight._base.errors import MissingExtraError
-from rushlight._base.knobs import Knob
 from rushlight._base.lazy import numpy as np
-from rushlight._native.cache import default_cache
 from rushlight._types.device import Device
 from rushlight._types.layout import numel
 
 __all__ = ["WHO", "agrees", "chosen", "matrices_for"]
 
 
-def _who(text: str) -> str:
-    if text not in ("auto", "ours", "library"):
-        raise ValueError("expected auto, ours or library")
-    return text
-
-
-WHO: Knob[str] = Knob(
-    "cuda_linalg", env="RUSHLIGHT_CUDA_LINALG", kind=_who, default="auto", planned=True,
-    doc="Who factorises matrices on GPUs: `ours` (and the host's LAPACK), `library` (cuSOLVER), or `auto`: whoever was measured to be faster.",
-)  # fmt: skip
+WHO = provider_knob("RUSHLIGHT_CUDA_LINALG", "factorises matrices", WHEEL.title, ours="`ours` (and the host's LAPACK)")
 
 SMALL = 1 << 21  # multiplications, below which nothing is measured
 _CLOSE = {"float32": 1e-4, "complex64": 1e-4, "float64": 1e-11, "complex128": 1e-11}
@@ -59,37 +47,23 @@ def asks_library(call: ExternCall) -> bool:
     wanted = who == "library" or LIBRARIES.linalg == "cusolver"
     if not wanted and numel(x.shape) * min(x.shape[-2:]) < SMALL:
         return False
-    if WHEEL.path() is None:
-        if who == "library":
-            raise MissingExtraError(f"RUSHLIGHT_CUDA_LINALG=library, and {WHEEL.title}", WHEEL.extra)
-        return False
-    return not _emulated()
-
-
-def _emulated() -> bool:
-    backend: Any = backend_of(Device("cuda", 0))
-    return bool(backend.driver.emulated)
+    return is_usable(WHO, WHEEL)
 
 
 def is_faster(call: ExternCall, ours: Sequence[Step], theirs: Sequence[Step]) -> bool:
     """Whether the library was measured to be faster, and right; from disk where that is known."""
-    backend: Any = backend_of(Device("cuda", 0))
-    device = Device("cuda", backend.current_device())
-    name = str(backend.properties(device).get("name", ""))
+    backend = cuda_backend()
     shapes = [f"{x.dtype.name}{x.shape}" for x in (*call.inputs, *call.outputs)]
-    cache = default_cache()
-    key = cache.key("cuda linalg", name, WHEEL.path() or "", call.name, repr(sorted(call.params.items())), *shapes)
-    found = cache.get(key)
-    if found is None:
-        if backend.captures:  # what waits for the device spoils a capture
-            return False
+
+    def measure(device: Device) -> bytes:
         arrays = matrices_for(call.name, [(x.shape, x.dtype.name) for x in call.inputs])
         trial = Trial(backend, device, list(zip(call.inputs, arrays, strict=True)), call.outputs)
         (mine, mine_s), (other, other_s) = (_shaped(call, *trial.timed(steps)) for steps in (ours, theirs))
         right = agrees(call.name, call.params, arrays, other, mine)
-        found = b"library" if right and other_s < mine_s else b"ours"
-        cache.put(key, found)
-    return found == b"library"
+        return b"library" if right and other_s < mine_s else b"ours"
+
+    words = [WHEEL.path() or "", call.name, repr(sorted(call.params.items())), *shapes]
+    return measured_once(backend, "cuda linalg", words, measure) == b"library"
 
 
 def _shaped(call: ExternCall, numbers: Sequence[Any], seconds: float) -> tuple[list[Any], float]:

@@ -6,14 +6,13 @@ Each builder below is one routine: what it takes and gives lies where LAPACK's w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.libraries.cusolver import LETTERS, LOWER, VECTORS, CuSolver
+from rushlight._backends.cuda.libraries.provider import current_device
 from rushlight._backends.cuda.linalg.copies import column_major, copy_launch
 from rushlight._backends.cuda.program.steps import Call, Memory, Operand, Step
-from rushlight._backends.registry import backend_of
-from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import numel
 
@@ -38,16 +37,11 @@ class _Routine:
         self.arguments = arguments
 
     def __call__(self, stream: int, *addresses: int) -> None:
-        device = _device()
+        device = current_device()
         for i in range(self.batch):
             at = iter(addresses)
             given = [next(at) + i * a.step if isinstance(a, _At) else a for a in self.arguments]
             self.library.run(self.name, self.letter, device, stream, *given)
-
-
-def _device() -> int:
-    backend: Any = backend_of(Device("cuda", 0))
-    return int(backend.current_device())
 
 
 class _Job:
@@ -84,7 +78,7 @@ class _Job:
 
     def workspace(self, name: str, *sizes: int) -> tuple[_At, int]:
         """The workspace of a routine, and its elements."""
-        count = self.library.workspace(name, self.letter, _device(), *sizes)
+        count = self.library.workspace(name, self.letter, current_device(), *sizes)
         return self.scratch(max(count, 1) * self.dtype.itemsize), count
 
     def store(self, found: _At, output: int, lower: bool = False) -> None:
