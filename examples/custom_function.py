@@ -39,15 +39,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
 
     # A task that binary weights can do: the sign of a hidden sum of +-1 times the inputs.
-    x = torch.randn(512, 16)  # (B, 16)
-    hidden = torch.where(torch.randn(16) >= 0, 1.0, -1.0)  # (16,)
+    x = torch.randn(512, 16).to(args.device)  # (B, 16)
+    hidden = torch.where(torch.randn(16) >= 0, 1.0, -1.0).to(args.device)  # (16,)
     y = (x @ hidden >= 0).float()  # (B,)
 
-    layer = BinaryLinear(16, 1)
+    layer = BinaryLinear(16, 1).to(args.device)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
     for step in range(args.steps):
         loss = F.binary_cross_entropy_with_logits(layer(x).squeeze(1), y)

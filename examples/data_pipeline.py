@@ -84,19 +84,21 @@ class Order(Sampler):
 class Training:
     """Everything that a run is made of, and the state from which it goes on."""
 
-    def __init__(self, folder, seed, workers):
+    def __init__(self, folder, seed, workers, device="cpu"):
         torch.manual_seed(seed)
+        self.device = device
         self.order = Order(TRAIN, seed)
         self.loader = DataLoader(
             Shards(folder, seed),
             batch_sampler=BatchSampler(self.order, BATCH, drop_last=True),
             num_workers=workers,
+            pin_memory=device != "cpu",
             persistent_workers=workers > 0,  # the same processes for all epochs
         )
         self.model = nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
             nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 16, 10),
-        )  # fmt: skip
+        ).to(device)  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
         self.losses, self.loaded_by = [], set()
 
@@ -118,6 +120,7 @@ class Training:
         last = len(self.losses) + steps
         while len(self.losses) < last:
             for x, y, worker in self.loader:  # (B, 1, 8, 8), (B,), (B,)
+                x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
                 loss = F.cross_entropy(self.model(x), y)
                 self.optimizer.zero_grad()
                 loss.backward()
@@ -133,11 +136,11 @@ class Training:
         return self.losses
 
 
-def train(steps, seed=0, workers=0):
+def train(steps, seed=0, workers=0, device="cpu"):
     """The losses of a run that is not interrupted."""
     with tempfile.TemporaryDirectory() as folder:
         write_shards(Path(folder))
-        return Training(folder, seed, workers).run(steps)
+        return Training(folder, seed, workers, device).run(steps)
 
 
 def main():
@@ -145,29 +148,31 @@ def main():
     parser.add_argument("--steps", type=int, default=150, help="training steps; an epoch has 30")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         images, labels = write_shards(folder)
-        whole = Training(folder, args.seed, args.workers)
+        whole = Training(folder, args.seed, args.workers, args.device)
         whole.run(args.steps, log=print)
         print(f"batches were loaded by {sorted(whole.loaded_by)} (-1: the training process itself)")
 
-        first = Training(folder, args.seed, args.workers)
+        first = Training(folder, args.seed, args.workers, args.device)
         first.run(args.steps * 2 // 5)
         torch.save(first.state_dict(), folder / "checkpoint.pt")
         at = f"epoch {first.order.epoch + 1}, {first.order.position} samples used"
         print(f"stopped after {len(first.losses)} steps: {at}")
 
-        second = Training(folder, args.seed + 1, args.workers)  # another seed: whatever matters is in the checkpoint
+        # another seed: whatever matters is in the checkpoint
+        second = Training(folder, args.seed + 1, args.workers, args.device)
         second.order.seed = second.loader.dataset.seed = args.seed
         second.load_state_dict(torch.load(folder / "checkpoint.pt"))
         second.run(args.steps - len(first.losses))
 
     same = whole.losses == first.losses + second.losses
     with torch.no_grad():
-        found = (second.model.eval()(images).argmax(1) == labels).float().mean().item()
+        found = (second.model.eval()(images.to(args.device)).argmax(1).cpu() == labels).float().mean().item()
     print(f"loss {whole.losses[0]:.4f} -> {second.losses[-1]:.4f}; {found:.2%} of {len(labels)} new digits are read")
     print(f"all {args.steps} losses are those of the run that was not stopped: {same}")
     if not same:

@@ -43,10 +43,10 @@ def begin(module):
         nn.init.zeros_(module.bias)
 
 
-def load_data():
+def load_data(device="cpu"):
     digits = load_digits()
     images = torch.from_numpy(digits.images).float().unsqueeze(1) / 8 - 1  # (1797, 1, 8, 8), from -1 to 1
-    return images, torch.from_numpy(digits.target).long()
+    return images.to(device), torch.from_numpy(digits.target).long().to(device)
 
 
 def misjudged(logits, real):
@@ -54,17 +54,18 @@ def misjudged(logits, real):
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, real))
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of both players by turns, and the generator."""
     torch.manual_seed(seed)
-    images, _ = load_data()
+    images, _ = load_data(device)
     generator, discriminator = make_generator().apply(begin), make_discriminator().apply(begin)
+    generator, discriminator = generator.to(device), discriminator.to(device)
     generator_optimizer = torch.optim.Adam(generator.parameters(), lr=1e-3, betas=(0.5, 0.999))
     discriminator_optimizer = torch.optim.Adam(discriminator.parameters(), lr=5e-4, betas=(0.5, 0.999))
     losses = []
     for step in range(steps):
         real = images[torch.randint(len(images), (64,))]
-        fake = generator(torch.randn(64, NOISE, 1, 1))
+        fake = generator(torch.randn(64, NOISE, 1, 1).to(device))
         # The judge learns to tell real from fake; 0.9 instead of 1 keeps it from being too sure.
         judged = misjudged(discriminator(real), 0.9) + misjudged(discriminator(fake.detach()), 0.0)
         discriminator_optimizer.zero_grad()
@@ -85,6 +86,7 @@ def features_of(images, labels):
     """A network that has learnt to read digits: what it sees in an image (B, 32), and what it reads (B, 10)."""
     see = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU())
     read = nn.Linear(32, 10)
+    see, read = see.to(images.device), read.to(images.device)
     optimizer = torch.optim.Adam([*see.parameters(), *read.parameters()], lr=3e-3)
     for _ in range(200):
         pick = torch.randint(len(images), (128,))
@@ -115,15 +117,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    losses, generator = train(args.steps, args.seed, log=print)
-    images, labels = load_data()
+    losses, generator = train(args.steps, args.seed, log=print, device=args.device)
+    images, labels = load_data(args.device)
     see, read = features_of(images, labels)
-    untrained = make_generator()
+    untrained = make_generator().to(args.device)
     with torch.no_grad():
         generator.eval()
-        noise = torch.randn(900, NOISE, 1, 1)
+        noise = torch.randn(900, NOISE, 1, 1).to(args.device)
         drawn = generator(noise)
         print(show(drawn[:6]))
         kinds = torch.bincount(read(see(drawn)).argmax(1), minlength=10)

@@ -38,25 +38,26 @@ def loss_after(params, x, y, new_x, new_y):
     return loss_of(adapted(params, x, y), new_x, new_y)
 
 
-def waves(count):
+def waves(count, device="cpu"):
     """Points (count, P, 1) of sine waves of any height and phase, twice."""
     height, phase = torch.rand(count, 1, 1) * 4.9 + 0.1, torch.rand(count, 1, 1) * math.pi
     x, new_x = torch.rand(2, count, POINTS, 1) * 10 - 5
-    return x, height * torch.sin(x - phase), new_x, height * torch.sin(new_x - phase)
+    points = x, height * torch.sin(x - phase), new_x, height * torch.sin(new_x - phase)
+    return [part.to(device) for part in points]
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps and the parameters to begin from."""
     torch.manual_seed(seed)
     for layer in model:
         if isinstance(layer, nn.Linear):
             layer.reset_parameters()
-    params = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    params = {name: p.detach().clone().to(device).requires_grad_() for name, p in model.named_parameters()}
     optimizer = torch.optim.Adam(params.values(), lr=5e-3)
     losses = []
     for step in range(steps):
         # Each of 32 waves gets its own step from the same beginning; their losses are averaged.
-        loss = vmap(loss_after, in_dims=(None, 0, 0, 0, 0))(params, *waves(32)).mean()
+        loss = vmap(loss_after, in_dims=(None, 0, 0, 0, 0))(params, *waves(32, device)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -68,7 +69,7 @@ def train(steps, seed=0, log=lambda text: None):
 
 @torch.no_grad()
 def losses_on_new_waves(params, inner_steps):
-    x, y, new_x, new_y = waves(500)
+    x, y, new_x, new_y = waves(500, next(iter(params.values())).device)
     each = vmap(lambda x, y, new_x, new_y: loss_of(adapted(params, x, y, inner_steps), new_x, new_y))
     return each(x, y, new_x, new_y).mean().item()
 
@@ -77,10 +78,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    losses, params = train(args.steps, args.seed, log=print)
-    plain = {name: p.detach() for name, p in model.named_parameters()}  # where a network usually begins
+    losses, params = train(args.steps, args.seed, log=print, device=args.device)
+    plain = {name: p.detach().to(args.device) for name, p in model.named_parameters()}  # where a network usually begins
     found = {}
     for count in (0, 1, 5):
         found[count] = losses_on_new_waves(params, count)

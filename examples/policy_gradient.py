@@ -36,10 +36,10 @@ def upright(state):
 
 
 @torch.no_grad()
-def episode(policy, carts):
+def episode(policy, carts, device="cpu"):
     """Drive all carts until their poles have fallen: states (T, B, 4), actions (T, B), 1 where a pole was up (T, B)."""
-    state = torch.rand(carts, 4) * 0.1 - 0.05
-    up = torch.ones(carts)
+    state = (torch.rand(carts, 4) * 0.1 - 0.05).to(device)
+    up = torch.ones(carts, device=device)
     states, actions, alive = [], [], []
     for _ in range(LONGEST):
         action = Categorical(logits=policy(state)).sample()
@@ -55,7 +55,7 @@ def episode(policy, carts):
 
 def returns_of(alive, discount=0.98):
     """From every moment on, the discounted sum of rewards (T, B); the reward is 1 for every moment upright."""
-    later, rows = torch.zeros(alive.shape[1]), []
+    later, rows = torch.zeros_like(alive[0]), []
     for reward in reversed(alive):
         later = reward + discount * later
         rows.append(later)
@@ -66,14 +66,14 @@ def network(outputs):
     return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, outputs))
 
 
-def train(steps, seed=0, log=lambda text: None):
+def train(steps, seed=0, log=lambda text: None, device="cpu"):
     """The losses of all steps, the policy, and how long the poles stayed up in each step."""
     torch.manual_seed(seed)
-    policy, baseline = network(2), network(1)
+    policy, baseline = network(2).to(device), network(1).to(device)
     optimizer = torch.optim.Adam([*policy.parameters(), *baseline.parameters()], lr=1e-2)
     losses, lengths = [], []
     for step in range(steps):
-        states, actions, alive = episode(policy, CARTS)
+        states, actions, alive = episode(policy, CARTS, device)
         count = alive.sum()
         returns = returns_of(alive)
         expected = baseline(states).squeeze(2) * 10  # (T, B)
@@ -99,10 +99,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=70)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu", help="where the model lives: cpu, cuda")
     args = parser.parse_args()
 
-    _, policy, lengths = train(args.steps, args.seed, log=print)
-    reached = episode(policy, 100)[2].sum(0).mean().item()
+    _, policy, lengths = train(args.steps, args.seed, log=print, device=args.device)
+    reached = episode(policy, 100, args.device)[2].sum(0).mean().item()
     print(f"the first poles stayed up for {lengths[0]:.1f} moments, 100 new ones for {reached:.1f} of {LONGEST}")
     if reached < 180:
         raise SystemExit(f"it should be 180 (after 70 steps, the default); it made {args.steps}")
