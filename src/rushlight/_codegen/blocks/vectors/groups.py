@@ -352,7 +352,7 @@ class Groups:
                 if (buffer := self.values.buffers.get(leaf)) is not None:
                     for d, stride in enumerate(buffer.strides):
                         if stride == 1 and (place := places[d] if d < len(places) else None) is not None:
-                            scores[place] += 3
+                            scores[place] += 3 * _weight(places, shape)
         for keep in group.keeps:
             for d, stride in enumerate(keep.buffer.strides):
                 scores[d] += 2 * (stride == 1)
@@ -360,7 +360,7 @@ class Groups:
             known = self.values.known.get(pointer)
             for d, place in enumerate(places):
                 if known is not None and place is not None and known.contiguous[d] >= 4:
-                    scores[place] += 4
+                    scores[place] += 4 * _weight(places, shape)
         scores = [s + (d + 1) / 16 if n > 1 else -1 for d, (s, n) in enumerate(zip(scores, shape, strict=True))]
         longest = max(shape)
         scores = [s - 8 if n < min(longest, 4) else s for s, n in zip(scores, shape, strict=True)]
@@ -389,6 +389,13 @@ class Groups:
                 if known is not None and place == lane and (run := known.contiguous[d]) >= 4:
                     width = gcd(width, run) if run % width and run >= width // 4 else width
         return width
+
+
+def _weight(places: Places, shape: tuple[int, ...]) -> float:
+    """How much an access counts where lanes are chosen: one that is the same along a dim is a number for lanes along that
+    dim, and costs nothing there, where a whole tile would be gathered.
+    """
+    return 1.0 if all(d in places for d, n in enumerate(shape) if n > 1) else 1 / 8
 
 
 def _identity(prim: str, dtype: DType) -> Any:

@@ -36,14 +36,15 @@ _EXPENSIVE, _FAR, _LOAD = 10, 7, 8
 
 
 class _Use(NamedTuple):
-    """A group that wants a tile: how many reductions it waits for, its shape, how often loops have ended before it, the
-    axis of its reductions (-1: none); and the place of the sink in its region.
+    """A group that wants a tile: how many reductions it waits for, its shape, how often loops have ended before it, what
+    else must be equal for two uses to share a loop (the axis of reductions, the product that packs the tile; None: nothing);
+    and the place of the sink in its region.
     """
 
     stage: int
     shape: tuple[int, ...]
     loop: int
-    axis: int
+    own: tuple[str, int] | None
     place: int
 
     @property
@@ -129,7 +130,7 @@ class _Planner:
                 wanted = uses.get(value, set())
                 if self.decide(op, value, place, wanted, region, writes):
                     self.kept.add(value)
-                    wanted = {_Use(self.stages.get(value, 0), value.shape, self.loops[op], -1, place)}
+                    wanted = {_Use(self.stages.get(value, 0), value.shape, self.loops[op], None, place)}
                 for operand in op.operands:
                     if operand.shape:
                         uses.setdefault(operand, set()).update(wanted)
@@ -162,7 +163,7 @@ class _Planner:
 
     def sink(self, op: Op, place: int, uses: dict[Value, set[_Use]]) -> None:
         shape = op.operands[0].shape if op.operands else ()
-        axis = op.attributes["axis"] if op.kind == "reduce" else -1
+        own = {"reduce": ("axis", op.attributes.get("axis", 0)), "dot": ("product", place)}.get(op.kind)
         for k, value in enumerate(op.operands):
             if not value.shape:
                 continue
@@ -170,14 +171,14 @@ class _Planner:
                 self.kept.add(value)
             shape = value.shape if op.kind in ("for", "while", "yield") else shape
             stage = max(self.stages.get(v, 0) for v in op.operands)
-            uses.setdefault(value, set()).add(_Use(stage, shape, self.loops[op], axis, place))
+            uses.setdefault(value, set()).add(_Use(stage, shape, self.loops[op], own, place))
         if op.kind in ("for", "while", "if"):
             inner: dict[Value, set[_Use]] = {}
             for region in op.regions:
                 self.region(region, inner)
             for value, found in inner.items():
                 if found:
-                    uses.setdefault(value, set()).add(_Use(-1, (), self.loops[op], place, place))
+                    uses.setdefault(value, set()).add(_Use(-1, (), self.loops[op], ("loop", place), place))
 
     def decide(self, op: Op, value: Value, place: int, wanted: set[_Use], region: Region, writes: list[int]) -> bool:
         """Whether a tile is kept in memory."""
@@ -219,10 +220,10 @@ def _arithmetic(op: Op) -> bool:
 
 
 def _groups(wanted: set[_Use]) -> int:
-    """How many loops the uses make: those without an axis join those with one."""
-    with_axis = {(use.group, use.axis) for use in wanted if use.axis >= 0}
-    joined = {group for group, _ in with_axis}
-    return len(with_axis) + len({use.group for use in wanted if use.axis < 0} - joined)
+    """How many loops the uses make: those that any loop may have join those that want one of their own."""
+    special = {(use.group, use.own) for use in wanted if use.own is not None}
+    joined = {group for group, own in special if own[0] == "axis"}
+    return len(special) + len({use.group for use in wanted if use.own is None} - joined)
 
 
 def _writes(op: Op) -> bool:
