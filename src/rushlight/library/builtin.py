@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight._interface.dispatch import DISPATCH_CLASSES, dispatch, has_override
+from rushlight._interface.dispatch import DISPATCH_CLASSES, dispatch
 from rushlight._interface.operators import OPERATORS, SPACES
 from rushlight._interface.tensors import FUNCTION_MODE, STATE
 from rushlight.library.aten.schemas import find_form, forms_of
-from rushlight.library.operators import OpNamespace, OpOverloadPacket, find
+from rushlight.library.operators import OpNamespace, OpOverloadPacket, find, overriding
 from rushlight.library.schema import FunctionSchema, named_in_place, parse
 
 calls: Any = LazyModule("rushlight.library.aten.calls")
@@ -92,7 +92,7 @@ class BuiltinOverload:
         return find, (self.name(),)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        asked = _overriding(args, kwargs)
+        asked = overriding((*args, *kwargs.values()) if kwargs else args)
         if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
             return dispatch(self, asked, args, kwargs)
         if STATE.dispatch_modes or DISPATCH_CLASSES:
@@ -104,13 +104,6 @@ class BuiltinOverload:
 
     def __str__(self) -> str:
         return f"aten.{self._opname}.{self._overloadname}"
-
-
-def _overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments whose classes are told of the operator itself, not of the function that it runs."""
-    if STATE.overrides_off:
-        return []
-    return has_override((*args, *kwargs.values()) if kwargs else args, {})
 
 
 def _row(name: str) -> Any:
@@ -140,6 +133,13 @@ def _native_schema(schema: Any, name: str, overload: str) -> FunctionSchema:
     return parse(f"aten::{name}{'.' + overload if overload else ''}({', '.join(parts)}) -> {results}")
 
 
+def _self_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with `self`, which functions name otherwise, by its position."""
+    if "self" not in kwargs:
+        return args, kwargs
+    return (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
+
+
 class BuiltinPacket(OpOverloadPacket):
     """A native operator: the function of its name."""
 
@@ -160,14 +160,12 @@ class BuiltinPacket(OpOverloadPacket):
 
     def plain(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the function."""
-        if "self" in kwargs:
-            args, kwargs = (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
+        args, kwargs = _self_first(args, kwargs)
         return self.function(*args, **kwargs)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if "self" in kwargs:
-            args, kwargs = (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
-        asked = _overriding(args, kwargs)
+        args, kwargs = _self_first(args, kwargs)
+        asked = overriding((*args, *kwargs.values()) if kwargs else args)
         if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
             return dispatch(self, asked, args, kwargs)
         if STATE.dispatch_modes or DISPATCH_CLASSES:

@@ -38,6 +38,7 @@ __all__ = [
     "find",
     "key_of",
     "namespace",
+    "overriding",
     "register",
     "unregister",
 ]
@@ -87,6 +88,11 @@ class below_autograd:
 
     def __exit__(self, *exc: object) -> None:
         HERE.below_autograd -= 1
+
+
+def overriding(values: Sequence[Any]) -> list[Any]:
+    """The arguments whose classes are told of an operator itself, not of the function that it runs."""
+    return [] if STATE.overrides_off else has_override(values, {})
 
 
 class OpOverload:
@@ -155,8 +161,8 @@ class OpOverload:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         values = self.bind(args, kwargs)
-        asked = has_override(tuple(values), {})
-        if asked and not STATE.overrides_off or STATE.function_modes and STATE.word & FUNCTION_MODE:
+        asked = overriding(values)
+        if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
             return dispatch(self, asked, args, kwargs)
         return self.run(values)
 
@@ -444,7 +450,7 @@ class OpOverloadPacket:
         raise AttributeError(f"The underlying op of '{self._space}.{self.__name__}' has no overload name '{name}'")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        asked = [] if STATE.overrides_off else has_override((*args, *kwargs.values()), {})
+        asked = overriding((*args, *kwargs.values()))
         if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
             return dispatch(self, asked, args, kwargs)
         forms = list(self.forms.values())

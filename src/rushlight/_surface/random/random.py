@@ -36,15 +36,8 @@ from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 __all__ = ["destination", "named", "quickly"]
 
-_WRITING = (
-    "uniform_",
-    "normal_",
-    "log_normal_",
-    "exponential_",
-    "cauchy_",
-    "geometric_",
-    "random_",
-)  # numbers for a whole tensor, nothing else
+# Methods that write numbers to a whole tensor and do nothing else.
+_WRITING = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "random_")
 for _name, _method in METHODS.items():
     _code = _method.__wrapped__.__code__  # type: ignore[attr-defined]
     _cached = _code.co_varnames[: _code.co_argcount + _code.co_kwonlyargcount] if _name in _WRITING else ()
@@ -52,6 +45,8 @@ for _name, _method in METHODS.items():
         _method
     )
 
+# States in which a call may need more than its plan does.
+_UNPLANNED = INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP
 _normal_, _uniform_ = METHODS["normal_"], METHODS["uniform_"]
 
 
@@ -129,12 +124,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if (
-            not size
-            or state.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP)
-            or kwargs
-            and not planned(kwargs, True)
-        ):
+        if not size or state.word & _UNPLANNED or kwargs and not planned(kwargs, True):
             return _slowly(factory, full, size, kwargs)
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
@@ -300,6 +290,18 @@ def _bounds(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[i
     return as_int(name, "low", 0 if low is None else low), as_int(name, "high", high), tuple(given[numbers:])
 
 
+def _room_for_integers(
+    name: str, out: Tensor | None, shape: tuple[int, ...], dtype: DType | None, layout: Any, device: Any
+) -> Tensor:
+    """The tensor that a function fills: `out`, or a new one, of int64 unless a dtype is given."""
+    if out is not None:
+        return destination(name, out, shape, dtype, layout, device)
+    _layout(name, layout)
+    if dtype is None and device is None:
+        return fresh(INT64, as_device(None), shape)
+    return empty_spec(spec_for(shape, dtype or INT64, device))
+
+
 _RANDINTS = new_plan_table()
 
 
@@ -317,13 +319,7 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         torch.int64
     """
     try:
-        if (
-            not args
-            or type(args[-1]) is not tuple
-            or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP)
-            or kwargs
-            and not planned(kwargs)
-        ):
+        if not args or type(args[-1]) is not tuple or STATE.word & _UNPLANNED or kwargs and not planned(kwargs):
             return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)
         for n in (*args[:-1], *args[-1]):
             if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
@@ -364,17 +360,9 @@ def _randint(
     if not isinstance(size, (tuple, list)) and not (isinstance(size, Tensor) and size.ndim):
         raise TypeError(f"randint(): argument 'size' must be tuple of ints, not {type(size).__name__}")
     shape = as_shape((size,))
-    if out is not None:
-        made = destination("randint", out, shape, dtype, layout, device)
-    else:
-        _layout("randint", layout)
-        if requires_grad and not (dtype is not None and (dtype.is_floating_point or dtype.is_complex)):
-            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
-        made = (
-            fresh(INT64, as_device(None), shape)
-            if dtype is None and device is None
-            else empty_spec(spec_for(shape, dtype or INT64, device))
-        )
+    if out is None and requires_grad and not (dtype is not None and (dtype.is_floating_point or dtype.is_complex)):
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+    made = _room_for_integers("randint", out, shape, dtype, layout, device)
     METHODS["random_"](made, low, high, generator=generator)
     return finish(made, requires_grad) if out is None else _marked(made, requires_grad)
 
@@ -414,9 +402,8 @@ def randint_like(
     made = _empty_like("randint_like", input, dtype, device, memory_format)
     METHODS["random_"](made, low, high, generator=generator)
     spec = made._spec
-    exact = (
-        spec.dtype.is_integer or spec.dtype.is_floating_point and max(-low, high) <= 256
-    )  # bounds that every dtype holds
+    # The second: bounds that every dtype holds.
+    exact = spec.dtype.is_integer or spec.dtype.is_floating_point and max(-low, high) <= 256
     if key is not None and exact and spec.contiguous and spec.numel and made._storage is not None:
         _RANDINTS[key] = quick("integers", made._spec, *streams.integer_parameters(low, high))
     return finish(made, requires_grad)
@@ -433,12 +420,7 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     >>> sorted(torch.randperm(4).tolist())
     [0, 1, 2, 3]
     """
-    if (
-        type(n) is not int
-        or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | SYMBOLIC | VMAP)
-        or kwargs
-        and not planned(kwargs)
-    ):
+    if type(n) is not int or STATE.word & _UNPLANNED or kwargs and not planned(kwargs):
         return _slowly(randperm, _randperm, (n,), kwargs)
     key = (n, options(kwargs)) if kwargs else n
     plan = _RANDPERMS.get(key)
@@ -464,15 +446,7 @@ def _randperm(
     n = as_int("randperm", "n", n)
     if n < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
-    if out is not None:
-        made = destination("randperm", out, (n,), dtype, layout, device)
-    else:
-        _layout("randperm", layout)
-        made = (
-            fresh(INT64, as_device(None), (n,))
-            if dtype is None and device is None
-            else empty_spec(spec_for((n,), dtype or INT64, device))
-        )
+    made = _room_for_integers("randperm", out, (n,), dtype, layout, device)
     generator = check_generator("randperm", generator, made.device)
     kind = made._spec.dtype
     if kind is BOOL or kind.is_complex or kind.name in ("uint16", "uint32", "uint64"):
