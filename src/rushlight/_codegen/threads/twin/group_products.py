@@ -9,16 +9,32 @@ from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_ty
 from rushlight._types.dtype import FLOAT32, INT32
 
 from ..form import WARP
-from ..group_products import GROUP_FORMS
+from ..group_products import GROUP_FORMS, GroupForm
 from .lines import expanded
 
 __all__ = ["wgmma_helper"]
 
-# Elements of an operand, by its descriptor, to a row-major array with `k` running fastest (a) or slowest (b).  {o} is the number along
-# rows of a or columns of b.
-_GATHER = expanded("""define internal void {name}(ptr %ctx, ptr %chunks, i64 %desc, ptr %to, ptr %where) noinline nounwind {{
+# A function that runs over the elements of an operand: {row} for each number o along rows of a or columns of b, {element} for each k.
+_ELEMENTS = expanded("""define internal void {name}({parameters}) noinline nounwind {{
 entry:
-  !context %shared 24 sp ptr
+{entry}  br label %outer
+outer:
+  %o = phi i64 [0, %entry], [%o1, %outerend]
+{row}  br label %inner
+inner:
+  %k = phi i64 [0, %outer], [%k1, %{last}]
+{element}
+  !turn k mk {depth} inner outerend
+outerend:
+  !turn o mo {count} outer done
+done:
+  ret void
+}}
+""")
+
+# Elements of an operand, by its descriptor, to a row-major array with `k` running fastest (a) or slowest (b).
+_GATHER_PARAMETERS = "ptr %ctx, ptr %chunks, i64 %desc, ptr %to, ptr %where"
+_GATHER_ENTRY = expanded("""  !context %shared 24 sp ptr
   !context %room 32 np i64
   %group = load i64, ptr %chunks
   %s0 = and i64 %desc, 16383
@@ -29,13 +45,8 @@ entry:
   %t0 = lshr i64 %desc, 32
   %t1 = and i64 %t0, 16383
   %stride = shl i64 %t1, 4
-  br label %outer
-outer:
-  %o = phi i64 [0, %entry], [%o1, %outerend]
-  br label %inner
-inner:
-  %k = phi i64 [0, %outer], [%k1, %next]
-{address}
+""")
+_GATHER_ELEMENT = expanded("""{address}
   %hi = lshr i64 %lin, 3
   %mix = and i64 %hi, 112
   %at = xor i64 %lin, %mix
@@ -59,14 +70,7 @@ next0:
   %tp = getelementptr {type}, ptr %to, i64 %place
   store {type} %v, ptr %tp
   br label %next
-next:
-  !turn k mk {depth} inner outerend
-outerend:
-  !turn o mo {count} outer done
-done:
-  ret void
-}}
-""")
+next:""")
 
 # ((8, m), (T, 2k)) : ((8 T, SBO), (1, T)), of neighbours along k
 _DENSE_K = """  %o8 = lshr i64 %o, 3
@@ -117,16 +121,7 @@ entry:
   br label %rows
 rows:
   %row = phi i64 [0, %{last}], [%row1, %rowend]
-  %warp = lshr i64 %row, 4
-  %r8 = lshr i64 %row, 3
-  %half = and i64 %r8, 1
-  %r7 = and i64 %row, 7
-  %w0 = mul i64 %warp, {warp_words}
-  %w1 = mul i64 %half, 64
-  %w2 = mul i64 %r7, 4
-  %w3 = add i64 %w0, %w1
-  %first = add i64 %w3, %w2
-  br label %columns
+{first}  br label %columns
 columns:
   %j = phi i64 [0, %rows], [%j1, %columnend]
   %jw = mul i64 %j, 128
@@ -170,26 +165,20 @@ done:
 """)
 
 
-# the words of a row of a fragment: two columns of a lane, in registers 0 and 1 for the lower eight rows of a warp, 2 and 3 for the
-# upper ones, four registers on for the upper eight columns
-_FRAGMENT = """define internal void {name}(ptr %from, ptr %to) noinline nounwind {{
-entry:
-  br label %outer
-outer:
-  %o = phi i64 [0, %entry], [%o1, %outerend]
-  %warp = lshr i64 %o, 4
-  %r8 = lshr i64 %o, 3
+# The first word of a row in the registers of four warps, `{words}` of each: two columns of a lane, in registers 0 and 1 for the lower
+# eight rows of a warp, 2 and 3 for the upper ones.
+_FIRST_WORD = """  %warp = lshr i64 {row}, 4
+  %r8 = lshr i64 {row}, 3
   %half = and i64 %r8, 1
-  %r7 = and i64 %o, 7
-  %w0 = mul i64 %warp, 256
+  %r7 = and i64 {row}, 7
+  %w0 = mul i64 %warp, {words}
   %w1 = mul i64 %half, 64
   %w2 = mul i64 %r7, 4
   %w3 = add i64 %w0, %w1
   %first = add i64 %w3, %w2
-  br label %inner
-inner:
-  %k = phi i64 [0, %outer], [%k1, %inner]
-  %k8 = lshr i64 %k, 3
+"""
+# An element of a fragment: the upper eight columns are four registers on.
+_FRAGMENT_ELEMENT = """  %k8 = lshr i64 %k, 3
   %odd = and i64 %k, 1
   %k7 = and i64 %k, 7
   %pair = lshr i64 %k7, 1
@@ -203,14 +192,7 @@ inner:
   %p0 = mul i64 %o, 16
   %place = add i64 %p0, %k
   %tp = getelementptr {type}, ptr %to, i64 %place
-  store {type} %v, ptr %tp
-  !turn k mk 16 inner outerend
-outerend:
-  !turn o mo 64 outer done
-done:
-  ret void
-}}
-"""
+  store {type} %v, ptr %tp"""
 
 
 def wgmma_helper(module: ModuleText, kinds: str, n: int, dense_k: tuple[bool | None, bool], fma: bool) -> str:
@@ -222,32 +204,44 @@ def wgmma_helper(module: ModuleText, kinds: str, n: int, dense_k: tuple[bool | N
     full = f"@rl.wgmma.{kinds}.{n}.{'r' if dense_k[0] is None else int(dense_k[0])}{int(dense_k[1])}"
     if full in module.definitions:
         return full
-    names, depth, item = [], form.k, form.a.itemsize
-    for side, count, dense in ((0, 64, dense_k[0]), (1, n, dense_k[1])):
-        if dense is None:
-            names.append(f"@rl.fragment.{item}")
-            module.definitions[names[-1]] = expanded(_FRAGMENT).format(name=names[-1], type=reg_type(form.a))
-            continue
-        names.append(f"@rl.gather.{item}.{count}.{side}{int(dense)}")
-        address = (_DENSE_K if dense else _DENSE_OUTER).format(item=item)
-        position = (_COLUMN_OF_B if side else _ROW_OF_A).format(depth=depth, count=count)
-        module.definitions[names[-1]] = _GATHER.format(
-            name=names[-1], address=address, position=position, type=f"i{8 * item}", depth=depth, count=count
-        )
+    depth, item = form.k, form.a.itemsize
+    if dense_k[0] is None:
+        left = f"  call void {_fragment(module, form)}(ptr %da, ptr %ar)"
+    else:
+        left = f"  call void {_gather(module, form, 0, 64, dense_k[0])}(ptr %ctx, ptr %chunks, i64 %da, ptr %ar, ptr %where)"
     number = "i32" if form.result is INT32 else "float"
     na, nb = 64 * depth, n * depth
     widen = [_widen(module, kinds, fma, "a", na), _widen(module, kinds, fma, "b", nb)]
-    left = (
-        f"  call void {names[0]}(ptr %da, ptr %ar)" if dense_k[0] is None
-        else f"  call void {names[0]}(ptr %ctx, ptr %chunks, i64 %da, ptr %ar, ptr %where)"
-    )  # fmt: skip
     module.definitions[full] = _PRODUCT.format(
         name=full, na=na, nb=nb, raw=f"i{8 * item}", n=number, abytes=na * item, bbytes=nb * item, left=left,
-        a="ptr" if dense_k[0] is None else "i64", gather_b=names[1],
-        widen="\n".join(widen), last="wb.done", warp_words=n // 2 * WARP, depth=depth, eighths=n // 8,
-        mul="mul" if number == "i32" else "fmul", add="add" if number == "i32" else "fadd",
+        a="ptr" if dense_k[0] is None else "i64", gather_b=_gather(module, form, 1, n, dense_k[1]),
+        widen="\n".join(widen), last="wb.done", first=_FIRST_WORD.format(row="%row", words=n // 2 * WARP), depth=depth,
+        eighths=n // 8, mul="mul" if number == "i32" else "fmul", add="add" if number == "i32" else "fadd",
     )  # fmt: skip
     return full
+
+
+def _fragment(module: ModuleText, form: GroupForm) -> str:
+    """The function (from, to) that reads a left operand of 64 rows from registers."""
+    name = f"@rl.fragment.{form.a.itemsize}"
+    module.definitions[name] = _ELEMENTS.format(
+        name=name, parameters="ptr %from, ptr %to", entry="", row=_FIRST_WORD.format(row="%o", words=256),
+        element=_FRAGMENT_ELEMENT.format(type=reg_type(form.a)), last="inner", depth=16, count=64,
+    )  # fmt: skip
+    return name
+
+
+def _gather(module: ModuleText, form: GroupForm, side: int, count: int, dense_k: bool) -> str:
+    """The function (context, chunks, descriptor, to, where) that reads an operand, b where `side` is 1, from shared memory."""
+    depth, item = form.k, form.a.itemsize
+    name = f"@rl.gather.{item}.{count}.{side}{int(dense_k)}"
+    address = (_DENSE_K if dense_k else _DENSE_OUTER).format(item=item)
+    position = (_COLUMN_OF_B if side else _ROW_OF_A).format(depth=depth, count=count)
+    module.definitions[name] = _ELEMENTS.format(
+        name=name, parameters=_GATHER_PARAMETERS, entry=_GATHER_ENTRY, row="", last="next", depth=depth, count=count,
+        element=_GATHER_ELEMENT.format(address=address, position=position, type=f"i{8 * item}"),
+    )  # fmt: skip
+    return name
 
 
 def _widen(module: ModuleText, kinds: str, fma: bool, side: str, count: int) -> str:
