@@ -66,6 +66,7 @@ SEARCHED = 16  # of these, the latest, are among those that native code searches
 LOOKED_AT = 3  # of the latest segments it is asked which sizes differ now
 MAX_PINS = 2  # traces that asked for a size before it is burnt in: a size may be equal to a constant by chance
 PROBED = 20_000  # instructions of a trace by which a failure is looked for in a shorter program
+MAX_ATTEMPTS = 10  # traces of one segment: each that fails may say how the next one is made
 MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 
 
@@ -226,6 +227,16 @@ def compile_function(function: Callable[..., Any], settings: CompileSettings | N
     tensor([1., 3.])
     """
     return CompiledFunction(function, settings or CompileSettings())
+
+
+@dataclasses.dataclass(slots=True)
+class _Attempt:
+    """How the next trace of a segment is made, as those before decided."""
+
+    stop_at: int | None = None  # instructions after which it ends
+    reason: str = ""  # why it ends there
+    plain: bool = False  # no sizes are symbols
+    symbols: frozenset[str] = frozenset()  # places of ints that are symbols no longer
 
 
 class CompiledFunction:
@@ -460,63 +471,9 @@ class CompiledFunction:
         return varying
 
     def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
-        stop_at, reason, plain = None, "", False
-        symbols: frozenset[str] = frozenset()  # without which the trace is made again
+        """A segment that begins at a place; None where none can, or where its failure lets the function run as it is."""
         try:
-            for _ in range(10):
-                try:
-                    made = self._traced_once(position, state, start, stop_at, reason, plain)
-                except (Retry, Unbuildable) as found:
-                    if isinstance(found, Retry) and found.kind == DIFFERS:
-                        self.settings.repeats, stop_at, reason = False, None, ""
-                        continue
-                    if self._needs_elements(found):
-                        self.settings.captures, stop_at, reason = True, None, ""
-                        continue
-                    known = isinstance(found, Retry) and found.reason in [each.reason for each in position.segments]
-                    if position.changing and not known:  # perhaps the program asks for the value of such a number
-                        position.fix_numbers()
-                        stop_at = None
-                        continue
-                    if not plain and _through_symbols(found):
-                        self._no_symbols(f"{found}")
-                        plain, stop_at = not position.symbols, None
-                        symbols |= position.fix_symbols()
-                        continue
-                    if not isinstance(found, Retry):
-                        raise
-                    if symbols:  # it ends there with plain numbers as well
-                        position.symbols, position.fixed = position.symbols | symbols, position.fixed - symbols
-                        symbols, plain = frozenset(), False
-                    self._broke(found)
-                    if not found.count or found.kind in ("budget", "recursion"):
-                        position.at_once = not found.count
-                        return None
-                    stop_at, reason = found.count, found.reason
-                    continue
-                except (Exception, TracerError) as error:
-                    if plain or isinstance(error, HOOKS.fatal) or _ends_program(error):
-                        raise
-                    self._no_symbols(f"{type(error).__name__}: {error}")
-                    if position.changing and self.settings.backend is not None:  # perhaps it takes no numbers
-                        position.fix_numbers()
-                        stop_at = None
-                        continue
-                    if position.symbols:
-                        symbols |= position.fix_symbols()
-                        stop_at = None
-                        continue
-                    if self.settings.backend is not None:  # it is not asked again for each size
-                        position.static |= {*position.dims}
-                        position.dims.clear()
-                    plain, stop_at = True, None
-                    continue
-                if hasattr(made.program, "compile"):  # here its errors let the function run as it is
-                    made.program.compile()
-                COUNTERS["stats"]["unique_graphs"] += made.program is not None
-                tell("graph", LazyText(functools.partial(getattr, made, "text")), segment=made)
-                tell("guards", LazyText(functools.partial(self._guards, position, made)), segment=made)
-                return made
+            return self._attempted(position, state, start)
         except Unbuildable as error:
             if not self.settings.suppress_errors or self.settings.fullgraph:
                 raise
@@ -535,6 +492,77 @@ class CompiledFunction:
             tell("reproduction", LazyText(text if start.func is _enter else functools.partial(self._shown_later, text)))
         return None
 
+    def _attempted(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
+        """A segment, traced again in another way while a trace asks for one; None where none begins here."""
+        attempt = _Attempt()
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                made = self._traced_once(position, state, start, attempt)
+            except (Retry, Unbuildable) as found:
+                if not self._tries_otherwise(position, attempt, found):
+                    if not isinstance(found, Retry):
+                        raise
+                    if not self._ends_at(position, attempt, found):
+                        return None
+            except (Exception, TracerError) as error:
+                if attempt.plain or isinstance(error, HOOKS.fatal) or _ends_program(error):
+                    raise
+                self._simplify(position, attempt, error)
+            else:
+                if hasattr(made.program, "compile"):  # here its errors let the function run as it is
+                    made.program.compile()
+                COUNTERS["stats"]["unique_graphs"] += made.program is not None
+                tell("graph", LazyText(functools.partial(getattr, made, "text")), segment=made)
+                tell("guards", LazyText(functools.partial(self._guards, position, made)), segment=made)
+                return made
+        return None
+
+    def _tries_otherwise(self, position: Position, attempt: _Attempt, found: Retry | Unbuildable) -> bool:
+        """Whether a setting or a symbol may be what stopped a trace; the next one is made without it."""
+        if isinstance(found, Retry) and found.kind == DIFFERS:
+            self.settings.repeats, attempt.stop_at, attempt.reason = False, None, ""
+            return True
+        if self._needs_elements(found):
+            self.settings.captures, attempt.stop_at, attempt.reason = True, None, ""
+            return True
+        known = isinstance(found, Retry) and found.reason in [each.reason for each in position.segments]
+        if position.changing and not known:  # perhaps the program asks for the value of such a number
+            position.fix_numbers()
+            attempt.stop_at = None
+            return True
+        if not attempt.plain and _through_symbols(found):
+            self._no_symbols(f"{found}")
+            attempt.plain, attempt.stop_at = not position.symbols, None
+            attempt.symbols |= position.fix_symbols()
+            return True
+        return False
+
+    def _ends_at(self, position: Position, attempt: _Attempt, found: Retry) -> bool:
+        """Let the next trace end where this one broke; False where it broke at its first instruction, or grew too large."""
+        if attempt.symbols:  # it ends there with plain numbers as well
+            position.symbols, position.fixed = position.symbols | attempt.symbols, position.fixed - attempt.symbols
+            attempt.symbols, attempt.plain = frozenset(), False
+        self._broke(found)
+        if not found.count or found.kind in ("budget", "recursion"):
+            position.at_once = not found.count
+            return False
+        attempt.stop_at, attempt.reason = found.count, found.reason
+        return True
+
+    def _simplify(self, position: Position, attempt: _Attempt, error: BaseException) -> None:
+        """Take symbols from the next trace, for one with them failed: numbers first, then ints, then sizes."""
+        self._no_symbols(f"{type(error).__name__}: {error}")
+        attempt.stop_at = None
+        if position.changing and self.settings.backend is not None:  # perhaps it takes no numbers
+            position.fix_numbers()
+        elif position.symbols:
+            attempt.symbols |= position.fix_symbols()
+        else:
+            attempt.plain = True
+            if self.settings.backend is not None:  # it is not asked again for each size
+                position.static |= {*position.dims}
+                position.dims.clear()
+
     def _needs_elements(self, found: Exception) -> bool:
         """Whether one graph is asked for that has to hold what elements tell: most graphs do without, and are traced sooner."""
         held = self.settings.captures or (HOOKS.captures_elements() and HOOKS.captures_sizes())
@@ -552,21 +580,17 @@ class CompiledFunction:
         return False
 
     def _traced_once(
-        self,
-        position: Position,
-        state: Sequence[Any],
-        start: functools.partial[None],
-        stop_at: int | None,
-        reason: str,
-        plain: bool,
+        self, position: Position, state: Sequence[Any], start: functools.partial[None], attempt: _Attempt
     ) -> Segment:
-        """The segment of one trace; with `plain` sizes, or with symbols for those that vary."""
-        varying = Varying(position.changing, marks=False) if plain else self._varying(position)
+        """The segment of one trace."""
+        varying = Varying(position.changing, marks=False) if attempt.plain else self._varying(position)
         varying.names = self.target.__code__.co_varnames if position is self.entry else ()
         resume = self.resume if start.func is _enter else None
         again = functools.partial(self.again, start)
         plain = called_with_state(self.target) if start.func is _enter else None
-        made = trace(self.settings, state, start, _internal, stop_at, reason, resume, again, varying, plain)
+        made = trace(
+            self.settings, state, start, _internal, attempt.stop_at, attempt.reason, resume, again, varying, plain
+        )
         return made if isinstance(made, Segment) else self._first_of(position, made, state)
 
     def _first_of(self, position: Position, sized: SizedSegment, state: Sequence[Any]) -> Segment:
