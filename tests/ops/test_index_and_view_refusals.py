@@ -346,3 +346,39 @@ def test_one_value_for_what_masks_choose_may_have_any_dims() -> None:
     w = torch.ones(1, 1, requires_grad=True)
     torch.index_put(y, (mask,), w).sum().backward()
     assert y.grad.tolist() == [1, 1, 0, 0, 0] and w.grad.tolist() == [[3]]
+
+
+BYTES = torch.tensor([1, 0, 1], dtype=torch.uint8)
+FILLS = [
+    lambda x: x.__setitem__(BYTES, 7.0),
+    lambda x: x.__setitem__(BYTES, torch.tensor([7.0])),
+    lambda x: x.__setitem__((BYTES, 1), 7.0),
+    lambda x: x.__setitem__((slice(None), BYTES), 7.0),
+    lambda x: x.index_put_((BYTES,), torch.tensor(7.0)),
+    lambda x: x.index_put((BYTES,), torch.tensor([7.0])),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FILLS)))
+def test_one_number_is_not_written_by_a_mask_of_bytes(number: int) -> None:
+    x = torch.arange(9.0).reshape(3, 3)
+    with (
+        pytest.warns(UserWarning, match="uint8 is now deprecated"),
+        pytest.raises(
+            RuntimeError, match="^masked_fill_ only supports boolean masks, but got mask with dtype unsigned char$"
+        ),
+    ):
+        FILLS[number](x)
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_masks_of_bytes_write_tensors_and_warn_each_time() -> None:
+    x = torch.arange(9.0).reshape(3, 3)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="indexing with dtype torch.uint8 is now deprecated"):
+            x[BYTES] = torch.tensor([7.0, 8.0, 9.0])
+    with pytest.warns(UserWarning, match="uint8 is now deprecated"):
+        x.index_put_((BYTES,), torch.tensor(1.0), accumulate=True)
+    with pytest.warns(UserWarning, match="uint8 is now deprecated"):
+        x[BYTES, torch.tensor([0, 2])] = 0.0
+    assert x.tolist() == [[0, 9, 10], [3, 4, 5], [8, 9, 0]]

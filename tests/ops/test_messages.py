@@ -70,6 +70,7 @@ t.bincount(a.v) | t.histogram(a.v * float("nan"), 2) | t.var_mean(a.z, 1)
 """
 
 SPECTRA = """
+t.fft.rfft2(a.c) | t.fft.rfftn(a.c) | t.fft.ihfft2(a.c) | t.fft.ihfftn(a.c)
 t.fft.fft(a.h) | t.fft.rfft(a.c) | t.fft.ihfft(a.c) | t.fft.fftshift(a.v, dim=5) | t.fft.fftfreq(4, dtype=t.int32) | t.fft.rfftfreq(4, dtype=t.int32)
 t.fft.rfftfreq(4, out=a.i) | t.fft.fftfreq(4, dtype=t.float64, out=a.f) | t.stft(a.v, 2, align_to_window=True, return_complex=True)
 t.istft(t.ones(3, 3) + 0j, 4, window=t.ones(4) + 0j)

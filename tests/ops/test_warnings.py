@@ -37,6 +37,10 @@ SAID: list[tuple[str, Callable[[Any], Any]]] = [
         lambda torch: torch.nn.functional.affine_grid(torch.ones(1, 2, 3), (1, 1, 1, 1), align_corners=True),
     ),
     (
+        r"A window was not provided.*Please provide the same window used by stft",
+        lambda torch: torch.istft(torch.ones(3, 4, dtype=torch.complex64), 4),
+    ),
+    (
         r"torch.lu_solve is deprecated",
         lambda torch: torch.lu_solve(torch.ones(5, 1), *torch.linalg.lu_factor(torch.eye(5))),
     ),

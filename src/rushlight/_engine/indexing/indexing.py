@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._base.errors import warn_once, warn_user
+from rushlight._base.errors import warn_user
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core import convert
 from rushlight._engine.core.creation import tensor as make_tensor
@@ -21,7 +21,7 @@ from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran, uncached
 from rushlight._engine.dispatch.plans.native_plans import part_plan, shifted_plan
 from rushlight._engine.indexing.view import link_view
 from rushlight._types.device import Device
-from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
+from rushlight._types.dtype import BOOL, INT32, INT64, UINT8, DType
 from rushlight._types.layout import LARGEST
 from rushlight._types.spec import Spec, bytes_on
 from rushlight._types.symbols import as_index, is_symbolic
@@ -153,8 +153,8 @@ def _tensor_item(
     x: Tensor, item: Tensor, dim: int, place: int, basic: list[Any], tensors: list[tuple[int, Any]]
 ) -> tuple[int, int]:
     dtype = item._spec.dtype
-    if dtype is UINT8:
-        warn_once("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
+    if dtype is UINT8 and item._spec.ndim:
+        warn_user("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
     if dtype in (BOOL, UINT8):
         n = item._spec.ndim
         if n == 0:
@@ -420,6 +420,8 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype, device=_place(x))
     else:
         value = _put_value(x, index if isinstance(index, tuple) else (index,), value)
+    if not isinstance(value, Tensor) or value._spec.numel == 1:
+        _check_fill(x, index if isinstance(index, tuple) else (index,))
     dims, places = _indices(target, tensors)
 
     def again(x: Tensor, *rest: Any) -> None:
@@ -436,6 +438,16 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
     given, wanted = value._spec.dtype, x._spec.dtype
     if given is wanted:
         return value
+    if value._spec.numel == 1 and _only_mask(x, indices) is BOOL:
+        return convert.to(value, wanted)
+    _check_room(x, indices, value)
+    raise RuntimeError(
+        f"Index put requires the source and destination dtypes match, got {wanted.scalar} for the destination and {given.scalar} for the source."
+    )
+
+
+def _only_mask(x: Tensor, indices: Sequence[Any]) -> DType | None:
+    """The dtype of the one tensor or list with dims that `x[indices]` holds; None if there are more or none."""
     listed = [_tensor_of(i, _place(x)) if _is_list(i) else i for i in indices]
     listed = [
         i
@@ -443,12 +455,13 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
         if isinstance(i, bool) or (isinstance(i, Tensor) and (i._spec.ndim or i._spec.dtype in (BOOL, UINT8)))
     ]
     mask = listed[0] if len(listed) == 1 else None
-    if value._spec.numel == 1 and isinstance(mask, Tensor) and mask._spec.ndim and mask._spec.dtype is BOOL:
-        return convert.to(value, wanted)
-    _check_room(x, indices, value)
-    raise RuntimeError(
-        f"Index put requires the source and destination dtypes match, got {wanted.scalar} for the destination and {given.scalar} for the source."
-    )
+    return mask._spec.dtype if isinstance(mask, Tensor) and mask._spec.ndim else None
+
+
+def _check_fill(x: Tensor, indices: Sequence[Any]) -> None:
+    """RuntimeError if a single mask of bytes chooses what one number fills: PyTorch does so by `masked_fill_`."""
+    if _only_mask(x, indices) is UINT8:
+        raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char")
 
 
 def _check_room(x: Tensor, indices: Sequence[Any], value: Tensor) -> None:
@@ -532,6 +545,8 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
     values = _put_value(x, () if accumulate else indices, values)
     items, tensors = split_index(x, tuple(indices))
+    if values._spec.numel == 1 and not accumulate:
+        _check_fill(x, indices)
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:  # all of them are read as numbers
         _same_rank(values, target._spec.shape)

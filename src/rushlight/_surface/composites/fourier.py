@@ -132,7 +132,11 @@ _declare_one("ifft", True)
 
 def _no_complex(name: str, x: Any) -> None:
     if x._spec.dtype.is_complex:
-        raise RuntimeError(f"{name} expects a real input tensor, but got {x._spec.dtype.scalar}")
+        found = x._spec.dtype.scalar
+        if name == "ihfftn":
+            raise RuntimeError(f"Only supports floating-point dtypes, but found: {found}")
+        kind = "real-valued" if name == "rfftn" else "real"
+        raise RuntimeError(f"{name} expects a {kind} input tensor, but got {found}")
 
 
 @composite("rfft", spaces=FFT, cached=True)

@@ -130,6 +130,11 @@ def istft(
         raise RuntimeError("Cannot have onesided output if window or input is complex")
     if window is not None and window.is_complex() and not return_complex:
         raise RuntimeError("Complex windows are incompatible with return_complex=False")
+    if window is None:
+        warn_once(
+            "A window was not provided. A rectangular window will be applied.Please provide the same window used by stft to make the inversion lossless."
+            "To suppress this warning and use a rectangular window, explicitly set `window=torch.ones(n_fft, device=<device>)`."
+        )
     weights = _window(window, size, n_fft, x._spec.dtype.to_real(), x.device)
     norm = "ortho" if normalized else None
     turned = x.transpose(1, 2)
