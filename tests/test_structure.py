@@ -325,6 +325,7 @@ LAZY = {
     "rushlight._base.collector": "objects are searched for where memory moves under its tensors",
     "rushlight._base.handles": "hooks are rare",
     "rushlight._codegen.llvm_function": "kernels that are found on disk need no text",
+    "rushlight._codegen.scalar.coefficients": "kernels that are found on disk need no text",
     "rushlight._codegen.scalar.emitter": "kernels that are found on disk need no text",
     "rushlight._codegen.scalar.writer": "kernels that are found on disk need no text",
     "rushlight._cli.demo_export": "it loads NumPy and what models are exported by",

@@ -10,6 +10,8 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu.attention import attention
 from rushlight._backends.cpu.compile import build
+from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.gemm.choice import amx_works
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
@@ -188,20 +190,101 @@ def test_other_tiles(tile, monkeypatch):
         check(np.random.default_rng(3), dtype, (2,), 45, 110, 12, 10)
 
 
+@pytest.mark.skipif(not host_tiles("bf16")[-1].instruction, reason="no vector instruction multiplies bfloat16 here")
+def test_pairs_of_bfloat16_where_there_are_no_matrix_tiles(monkeypatch):
+    monkeypatch.setattr(attention, "amx_works", lambda kind: False)
+    check(np.random.default_rng(6), BFLOAT16, (2,), 70, 131, 20, 40)
+
+
+# ***** matrix tiles *****
+
+with_matrix_tiles = pytest.mark.skipif(not amx_works("amx_bf16"), reason="no matrix tiles (AMX) work on this machine")
+
+
+def within(found, exact, terms, single):
+    """The bound of sums whose terms and results are rounded to bfloat16; `single`: terms of the float32 numbers before."""
+    assert np.isfinite(found).all()
+    assert (np.abs(found - exact) <= 2.0**-8 * (terms + np.abs(exact)) + 2.0**-18 * single + 2.0**-120).all()
+
+
+@with_matrix_tiles
+@pytest.mark.parametrize("scale", [0.125, -0.3, 0.0])
+@pytest.mark.parametrize(
+    "sizes",
+    [(64, 64, 32, 32), (33, 65, 64, 64), (129, 258, 80, 80), (70, 97, 128, 128), (1, 1, 1, 1), (40, 31, 7, 33), (96, 1100, 64, 32)],
+    ids=str,
+)  # fmt: skip
+def test_matrix_tiles_hold_the_stated_bound(sizes, scale):
+    rows, keys, width, depth = sizes
+    rng = np.random.default_rng(7)
+    shapes = (2, rows, width), (2, keys, width), (2, keys, depth), (2, rows, depth)
+    q, k, v, ct = (draw(rng, shape, BFLOAT16) for shape in shapes)
+    q64, k64, v64, ct64 = map(known, (q, k, v, ct))
+    for mask, causal in masks(rng, (2,), rows, keys, BFLOAT16):
+        out, norm = run("attention", [q, k, v, *mask], BFLOAT16, causal, scale, [ct.shape, ct.shape[:-1]])
+        exact, exact_norm = expected([q, k, v, *mask], causal, scale)
+        weights = expected(
+            [q, k, np.broadcast_to(np.eye(keys, dtype=np.float32), (2, keys, keys)), *mask], causal, scale
+        )[0]
+        terms = weights @ np.abs(v64)
+        within(out, exact, terms, terms)
+        assert np.array_equal(np.isfinite(norm), np.isfinite(exact_norm))
+        alive = np.isfinite(norm)
+        np.testing.assert_allclose(norm[alive], exact_norm[alive], rtol=1e-5, atol=1e-5)
+        delta = (exact * ct64).sum(-1)
+        sides = [x.astype(np.float32) for x in (exact_norm, delta)]
+        slopes = weights * (ct64 @ v64.swapaxes(-1, -2) - delta[..., None]) * scale
+        single = weights * np.abs(scale) * (np.abs(ct64) @ np.abs(v64).swapaxes(-1, -2) + np.abs(delta[..., None]))
+        found = run("attention_grad", [ct, q, k, v, *sides, *mask], BFLOAT16, causal, scale, shapes[:3])
+        for got, left, right, before in (
+            (found[0], slopes, k64, single),
+            (found[1], slopes.swapaxes(-1, -2), q64, single.swapaxes(-1, -2)),
+            (found[2], weights.swapaxes(-1, -2), ct64, weights.swapaxes(-1, -2)),
+        ):
+            within(got, left @ right, np.abs(left) @ np.abs(right), before @ np.abs(right))
+
+
+@with_matrix_tiles
+def test_matrix_tiles_keep_what_is_not_finite_where_it_belongs():
+    rng = np.random.default_rng(8)
+    q, k, v = (draw(rng, (70, 40), BFLOAT16) for _ in range(3))
+    q[3, 1], q[7, 2], k[69, 0] = 0x7FC0, 0x7F80, 0x7FC0  # NaN, infinity, NaN
+    out, _ = run("attention", [q, k, v], BFLOAT16, True, 0.5, [(70, 40), (70,)])
+    lost = np.isnan(out).any(-1)
+    assert lost.nonzero()[0].tolist() == [3, 7, 69]
+    assert np.isfinite(np.delete(out, [3, 7, 69], 0)).all()
+
+
+@with_matrix_tiles
+def test_matrix_tiles_give_the_same_bits_on_every_run():
+    rng = np.random.default_rng(9)
+    q, k, v, ct = (draw(rng, (3, n, 72), BFLOAT16) for n in (97, 300, 300, 97))
+    sides = [draw(rng, (3, 97), FLOAT32) + np.float32(3) for _ in range(2)]
+    mask = rng.random((3, 97, 300)) < 0.6
+    found = set()
+    for _ in range(4):
+        one = run("attention", [q, k, v, mask], BFLOAT16, False, 0.2, [ct.shape, ct.shape[:-1]])
+        two = run("attention_grad", [ct, q, k, v, *sides, mask], BFLOAT16, False, 0.2, [x.shape for x in (q, k, v)])
+        found.add(b"".join(x.tobytes() for x in (*one, *two)))
+        check(rng, FLOAT32, (2,), 40, 50, 30, 20)  # leaves other numbers in the memory that is borrowed
+    assert len(found) == 1
+
+
 # ***** what surrounds them *****
 
 
-def test_results_have_the_same_bits_for_any_number_of_threads():
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=lambda d: d.name)
+def test_results_have_the_same_bits_for_any_number_of_threads(dtype):
     rng = np.random.default_rng(4)
     before = threads.get_num_threads()
     for lead, rows, keys, causal in (((1,), 150, 700, False), ((5,), 97, 97, True), ((3,), 64, 1030, False)):
-        xs = [draw(rng, (*lead, n, 24), FLOAT32) for n in (rows, keys, keys, rows)]
+        xs = [draw(rng, (*lead, n, 24), dtype) for n in (rows, keys, keys, rows)]
         sides = [draw(rng, (*lead, rows), FLOAT32) + np.float32(3) for _ in range(2)]
         found = []
         for count in (1, 2, 3, 8):
             threads.set_num_threads(count)
-            one = run("attention", xs[:3], FLOAT32, causal, 0.2, [xs[0].shape, xs[0].shape[:-1]])
-            two = run("attention_grad", [xs[3], *xs[:3], *sides], FLOAT32, causal, 0.2, [x.shape for x in xs[:3]])
+            one = run("attention", xs[:3], dtype, causal, 0.2, [xs[0].shape, xs[0].shape[:-1]])
+            two = run("attention_grad", [xs[3], *xs[:3], *sides], dtype, causal, 0.2, [x.shape for x in xs[:3]])
             found.append(b"".join(x.tobytes() for x in (*one, *two)))
         threads.set_num_threads(before)
         assert len(set(found)) == 1

@@ -16,7 +16,9 @@ from rushlight._backends.cpu.attention.attention_grad_native import (
 )
 from rushlight._backends.cpu.attention.attention_native import MASK_KINDS, SLOTS, Blocks, Parts, make_attention
 from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses, part_ahead
+from rushlight._backends.cpu.gemm.choice import amx_works
 from rushlight._backends.cpu.launches import Launch, unlocks
+from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
@@ -32,27 +34,32 @@ _PIECES = 16  # wanted pieces, as long as they are worth it
 _GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
 _FEWEST = 128  # fewest keys of a head worth a piece of their own
 _QUERIES = 512  # most queries in one piece: then packing the keys for each piece costs little
-_KERNELS: dict[tuple[str, str], Callable[..., Any]] = {}
+_KERNELS: dict[tuple[str, str, str], Callable[..., Any]] = {}
 _LOADED: dict[str, Any] = {}
 
 
-def _tile(dtype: DType) -> RegisterTile:
-    """The register tile: one whose rows divide common widths, with an instruction for its words."""
+def _tile(dtype: DType) -> RegisterTile | AmxTile:
+    """Matrix tiles where they work; else the register tile whose rows divide common widths, with an instruction for its
+    words."""
     if dtype is BFLOAT16 and host_tiles("bf16")[-1].instruction:
+        if amx_works("amx_bf16"):
+            return AmxTile("amx_bf16", "tdpbf16ps", held=True)
         return host_tiles("bf16")[-1]
     return host_tiles("f64" if dtype is FLOAT64 else "f32")[-1]
 
 
 def _kernel(which: str, dtype: DType) -> Callable[..., Any]:
     """The callable of a routine for operands of a dtype."""
-    kernel = _KERNELS.get((which, dtype.name))
+    tile = _tile(dtype)
+    key = which, dtype.name, tile.key
+    kernel = _KERNELS.get(key)
     if kernel is None:
-        address = routine_address(which, dtype, _tile(dtype))
-        kernel = _KERNELS[which, dtype.name] = make_kernel_callable(address, f"{which}_{dtype.name}")
+        address = routine_address(which, dtype, tile)
+        kernel = _KERNELS[key] = make_kernel_callable(address, f"{which}_{dtype.name}")
     return kernel
 
 
-def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
+def routine_address(which: str, dtype: DType, tile: RegisterTile | AmxTile) -> int:
     """The address of a routine ("attention", ...) around a tile."""
     parts = Parts(dtype, tile)
     key = " ".join([which, dtype.name, *(part.key for part in parts.needs)])

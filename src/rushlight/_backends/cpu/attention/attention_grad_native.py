@@ -17,6 +17,7 @@ from rushlight._backends.cpu.attention.attention_native import (
     CAUSAL,
     Parts,
     announce,
+    bounds,
     matrix_offsets,
     rl_fail,
     up,
@@ -123,7 +124,8 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
 
 def _make_pack_queries(parts: Parts) -> NativeFunction:
     real, size, item, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.columns
-    pack, lanes = parts.pack_rows, parts.pack_lanes
+    lanes = parts.pack_lanes
+    pack = lanes if parts.tiles else parts.pack_rows  # of sums over queries matrix tiles take the weights as rows
     rows = block_queries(nr)
     high = float("inf")
 
@@ -148,7 +150,7 @@ def _make_pack_queries(parts: Parts) -> NativeFunction:
 
 def _make_panel(parts: Parts) -> NativeFunction:
     real, size, mr, nr, group = parts.real, parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.group
-    rows, steps = block_queries(parts.tile.columns), parts.blocks.steps
+    rows, steps, words_of = block_queries(parts.tile.columns), parts.blocks.steps, parts.words
     kernel, again, slope, bias = parts.kernel, parts.masked["again"], parts.slope, parts.bias
     lanes_of, transposed_lanes, closed = parts.lanes_of, parts.transposed_lanes, parts.closed
 
@@ -159,12 +161,8 @@ def _make_panel(parts: Parts) -> NativeFunction:
 
         Returns 0 where the mask excludes all of them: then all of that is 0.
         """
-        width, depth, masking = (
-            (ints.i64[WIDTH] + group - 1) // group,
-            (ints.i64[DEPTH] + group - 1) // group,
-            ints.i64[MASKING],
-        )
-        wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
+        width, depth, masking = words_of(ints.i64[WIDTH]), words_of(ints.i64[DEPTH]), ints.i64[MASKING]
+        wide, words = up(ints.i64[WIDTH], mr), words_of(n)
         weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
         slopes = room + size * (at.i64[A_SLOPES] + p * steps)
         keys, queries = room + size * (at.i64[A_KEYS] + b * width), room + size * (at.i64[A_Q_LANES] + p * width)
@@ -189,14 +187,7 @@ def _make_panel(parts: Parts) -> NativeFunction:
         features = room + size * (at.i64[A_FEATURES] + b // group * wide)
         slope_lanes = lanes_of(biases, slopes, n, aside)
         for r in range(0, wide, mr):
-            kernel(
-                features + size * r * ((packed + group - 1) // group),
-                slope_lanes,
-                out + size * r * nr,
-                nr,
-                words,
-                i64(b > 0),
-            )
+            kernel(features + size * r * words_of(packed), slope_lanes, out + size * r * nr, nr, words, i64(b > 0))
         transposed_lanes(room + size * at.i64[A_WT] + transposed_at, weights, n, rows // group * nr, aside)
         transposed_lanes(room + size * at.i64[A_ST] + transposed_at, slopes, n, rows // group * nr, aside)
         return 1
@@ -206,13 +197,13 @@ def _make_panel(parts: Parts) -> NativeFunction:
 
 def _make_sums(parts: Parts) -> NativeFunction:
     size, mr, nr = parts.real.itemsize, parts.tile.rows, parts.tile.columns
-    rows, kernel, group = block_queries(parts.tile.columns), parts.kernel, parts.group
+    rows, kernel, group, words_of = block_queries(parts.tile.columns), parts.kernel, parts.group, parts.words
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"sums_{parts.name}")
     def sums(ints, room, at, b, n, queries, keys, lead):
         """Add the terms of a block of queries for n keys from b on; `lead`: index of the first of these less that of
         the first query."""
-        words = (queries + group - 1) // group
+        words = words_of(queries)
         for c in range(0, n, nr):
             skipped: i64 = 0
             if ints.i64[MASKING] == CAUSAL:
@@ -232,15 +223,124 @@ def _make_sums(parts: Parts) -> NativeFunction:
     return sums
 
 
+def _make_clear(mr: int, nr: int) -> NativeFunction:
+    @native("void(ptr, ptr, ptr, i64)", name="clear_rows")
+    def clear(weights, slopes, pairs, n):
+        """Zeros for the keys from n on that a matrix tile takes in excess."""
+        skip = 2 * nr * n
+        memset(weights + skip, 0, 2 * nr * mr - skip)
+        memset(slopes + skip, 0, 2 * nr * mr - skip)
+        if n % 2 != 0:
+            for i in range(nr):
+                pairs.u16[nr * (n - 1) + 2 * i + 1] = 0
+            skip += 2 * nr
+        memset(pairs + skip, 0, 2 * nr * mr - skip)
+
+    return clear
+
+
+def _make_tiles_panel(parts: Parts) -> NativeFunction:
+    """`panel` by matrix tiles: weights and slopes become rows [keys / 32][queries / 32][32][32] of the products that
+    sum over queries."""
+    size, mr, nr = parts.real.itemsize, parts.tile.rows, parts.tile.columns
+    rows, steps, words_of = block_queries(parts.tile.columns), parts.blocks.steps, parts.words
+    kernel, slopes_of, bias, closed, clear = parts.kernel, parts.slopes, parts.bias, parts.closed, _make_clear(mr, nr)
+
+    @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
+        width, depth, masking = words_of(ints.i64[WIDTH]), words_of(ints.i64[DEPTH]), ints.i64[MASKING]
+        wide = up(ints.i64[WIDTH], mr)
+        scores, shares, biases = (
+            room + size * at.i64[A_WEIGHTS],
+            room + size * at.i64[A_SLOPES],
+            room + size * at.i64[A_BIAS],
+        )
+        pairs = scores + size * steps * nr
+        keys, queries = room + size * (at.i64[A_KEYS] + b * width), room + size * (at.i64[A_Q_LANES] + p * width)
+        values, ct = room + size * (at.i64[A_VALUES] + b * depth), room + size * (at.i64[A_CT_LANES] + p * depth)
+        weight_rows, slope_rows = (
+            room + size * (at.i64[A_WT] + p * (nr // 2)),
+            room + size * (at.i64[A_ST] + p * (nr // 2)),
+        )
+        out = room + size * (at.i64[A_TO_QUERIES] + p * wide)
+        if masking >= ADDED:
+            bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], room + size * at.i64[A_ASIDE])
+            if closed(biases, n) != 0:
+                if b == 0:
+                    memset(out, 0, size * wide * nr)
+                for c in range(0, n, mr):
+                    memset(weight_rows + size * c * (rows // 2), 0, size * mr * (nr // 2))
+                    memset(slope_rows + size * c * (rows // 2), 0, size * mr * (nr // 2))
+                return 0
+        for r in range(0, n, mr):
+            kernel(keys + size * r * width, queries, scores + size * r * nr, nr, width, 0)
+            kernel(values + size * r * depth, ct, shares + size * r * nr, nr, depth, 0)
+        norm, delta = room + size * (at.i64[A_NORM] + p), room + size * (at.i64[A_DELTA] + p)
+        for r in range(0, n, mr):
+            skip, to, count = size * r * nr, size * r * (rows // 2), min(i64(mr), n - r)
+            slopes_of(
+                masking,
+                scores + skip,
+                shares + skip,
+                count,
+                ints.f64[SCALE],
+                norm,
+                delta,
+                biases + skip,
+                shift - r,
+                weight_rows + to,
+                slope_rows + to,
+                pairs + skip // 2,
+            )
+            if count < mr:
+                clear(weight_rows + to, slope_rows + to, pairs + skip // 2, count)
+        features = room + size * (at.i64[A_FEATURES] + b // 2 * wide)
+        for r in range(0, wide, mr):
+            kernel(features + size * r * words_of(packed), pairs, out + size * r * nr, nr, words_of(n), i64(b > 0))
+        return 1
+
+    return panel
+
+
+def _make_tiles_sums(parts: Parts) -> NativeFunction:
+    """`sums` by matrix tiles, as rows [keys][features]."""
+    size, mr, nr = parts.real.itemsize, parts.tile.rows, parts.tile.columns
+    rows, kernel, words_of = block_queries(parts.tile.columns), parts.kernel, parts.words
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"sums_{parts.name}")
+    def sums(ints, room, at, b, n, queries, keys, lead):
+        words, wide, deep = words_of(queries), up(ints.i64[WIDTH], nr), up(ints.i64[DEPTH], nr)
+        for c in range(0, n, mr):
+            skipped: i64 = 0
+            if ints.i64[MASKING] == CAUSAL:
+                skipped = max(i64(0), (lead + c) // nr * nr)
+            if skipped >= queries:
+                break
+            first = skipped // 2
+            weights = room + size * (at.i64[A_WT] + c * (rows // 2) + first * mr)
+            slopes = room + size * (at.i64[A_ST] + c * (rows // 2) + first * mr)
+            for r in range(0, deep, nr):
+                out = room + size * (at.i64[A_TO_VALUES] + (b + c) * deep + r)
+                kernel(weights, room + size * (at.i64[A_CT_ROWS] + r * words + first * nr), out, deep, words - first, 1)
+            for r in range(0, wide, nr):
+                out = room + size * (at.i64[A_TO_KEYS] + (b + c) * wide + r)
+                kernel(slopes, room + size * (at.i64[A_Q_ROWS] + r * words + first * nr), out, wide, words - first, 1)
+
+    return sums
+
+
 def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
     real, size, item, mr, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
-    steps = parts.blocks.steps
+    steps, tiles = parts.blocks.steps, parts.tiles
     transpose, scatter = parts.transpose, parts.scatter
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"write_keys_{parts.name}")
     def write_keys(out, x, n, width, keys, row, col, aside):
-        """Write the sums [width][held] for n keys, as rows."""
+        """Write the sums for n keys, [width][keys] or by matrix tiles [keys][width], as rows."""
         wide = up(width, mr)
+        if tiles:
+            scatter(out, x, n, width, wide, row, col)
+            return
         for c in range(0, n, steps):
             part = min(i64(steps), n - c)
             transpose(aside, x + size * c, wide, keys, part)
@@ -274,7 +374,11 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
 
 def _make_block_grad(parts: Parts) -> NativeFunction:
     size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
-    rows, panel, sums = block_queries(nr), _make_panel(parts), _make_sums(parts)
+    rows, makers = (
+        block_queries(nr),
+        (_make_tiles_panel, _make_tiles_sums) if parts.tiles else (_make_panel, _make_sums),
+    )
+    panel, sums = (make(parts) for make in makers)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"block_grad_{parts.name}")
     def block_grad(bufs, ints, room, at, from_, i, start, n, keys):
@@ -313,16 +417,20 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
     areas, pack_keys, pack_queries = (make(parts) for make in (_make_layout, _make_pack_keys, _make_pack_queries))
     block_grad = _make_block_grad(parts)
     write_keys, write_queries = _make_write(parts)
+    tiles, (begin, end) = parts.tiles, bounds(parts)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention_grad")
     def attention_grad(bufs, ints, piece):
         heads, width, depth, first = ints.i64[HEADS], ints.i64[WIDTH], ints.i64[DEPTH], ints.i64[FIRST]
         head = piece % heads
-        begin = piece // heads * ints.i64[SPAN]
-        end = min(begin + ints.i64[SPAN], ints.i64[KEYS])
-        keys = min(i64(stretch), up(end - begin, steps))
+        at_key = piece // heads * ints.i64[SPAN]
+        last = min(at_key + ints.i64[SPAN], ints.i64[KEYS])
+        keys = min(i64(stretch), up(last - at_key, steps))
         at = stack(8 * 32)
-        areas(at, keys, width, depth)
+        if tiles:
+            areas(at, keys, max(width, i64(16)), max(depth, i64(16)))  # a packed row has at least 16 words
+        else:
+            areas(at, keys, width, depth)
         slot = borrow(size * at.i64[A_END] + 256)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -339,8 +447,9 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
         rows_at = size * head * ints.i64[QUERIES]
         norm, delta = bufs.ptr[first + 4] + rows_at, bufs.ptr[first + 5] + rows_at
         aside = room + size * at.i64[A_ASIDE]
-        for start in range(begin, end, stretch):
-            n = min(i64(stretch), end - start)
+        begin()
+        for start in range(at_key, last, stretch):
+            n = min(i64(stretch), last - start)
             pack_keys(ints, room, at, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], n, keys)
             i: i64 = 0
             if ints.i64[MASKING] == CAUSAL:
@@ -351,12 +460,13 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
                     q_at, ct_at = q + item * i * ints.i64[Q_ROW], ct + item * i * ints.i64[CT_ROW]
                     pack_queries(ints, room, at, q_at, ct_at, norm + size * i, delta + size * i, queries)
                     block_grad(bufs, ints, room, at, from_, i, start, n, keys)
-                    write_queries(ints, room, at, dq, bufs.ptr[3], i, queries, i64(start > begin), piece)
+                    write_queries(ints, room, at, dq, bufs.ptr[3], i, queries, i64(start > at_key), piece)
                 i += rows
             row, col = ints.i64[DK_ROW], ints.i64[DK_COL]
             write_keys(dk + item * start * row, room + size * at.i64[A_TO_KEYS], n, width, keys, row, col, aside)
             row, col = ints.i64[DV_ROW], ints.i64[DV_COL]
             write_keys(dv + item * start * row, room + size * at.i64[A_TO_VALUES], n, depth, keys, row, col, aside)
+        end()
         give_back(slot)
         return 0
 

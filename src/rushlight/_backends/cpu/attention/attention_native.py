@@ -12,13 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._backends.cpu.gemm.gemm_blocks_native import make_transpose
-from rushlight._backends.cpu.gemm.pack_native import make_pack, make_wide_pack
+from rushlight._backends.cpu.gemm.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
+from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.attention_panel import AttentionPanel
 from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.panels import Cast, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._native import Type, extern, f32, f64, i64, load, memcpy, memset, native, prefetch, stack, store
+from rushlight._native import Type, extern, f32, f64, i32, i64, load, memcpy, memset, native, prefetch, stack, store
 from rushlight._native.function import NativeFunction
 from rushlight._types.dtype import FLOAT32, FLOAT64, DType
 
@@ -49,7 +50,7 @@ class Blocks:
 
     __slots__ = ("steps", "stretch")
 
-    def __init__(self, tile: RegisterTile) -> None:
+    def __init__(self, tile: RegisterTile | AmxTile) -> None:
         common = tile.rows
         while common % tile.columns:
             common += tile.rows
@@ -61,10 +62,14 @@ class Parts:
     """The routines of forward and backward, for operands of `dtype` and arithmetic in `tile`'s kind.
 
     `needs` are the routines to link with (`text`, `symbols`).  A tile may take its operands in words of `group`
-    elements: weights are rounded to its kind before they are multiplied (`lanes_of`, `transposed_lanes`).
+    elements: weights are rounded to its kind before they are multiplied (`lanes_of`, `transposed_lanes`).  Lengths of
+    packed operands are in such words (`words`), as many bytes as a sum.
+
+    Matrix tiles (`tiles`) take sixteen words at a time, and are configured by `begin` until `end`: zeros pad operands,
+    and the softmax itself writes the weights as operands (`weigh_pairs`, `slopes`).
     """
 
-    def __init__(self, dtype: DType, tile: RegisterTile) -> None:
+    def __init__(self, dtype: DType, tile: RegisterTile | AmxTile) -> None:
         real_dtype = FLOAT64 if tile.kind == "f64" else FLOAT32
         kind = "f64" if tile.kind == "f64" else "f32"
         self.dtype, self.tile, self.kind, self.real, self.item, self.group = (
@@ -73,17 +78,18 @@ class Parts:
             kind,
             REALS[kind],
             dtype.itemsize,
-            tile.group,
+            tile.panels.group,
         )
-        self.wide = dtype is not real_dtype and tile.group == 1
+        self.tiles = isinstance(tile, AmxTile)
+        self.wide = dtype is not real_dtype and self.group == 1
         self.blocks = Blocks(tile)
         self.name = f"{tile.kind}_{dtype.name}"
-        panel = AttentionPanel(kind, tile.lanes, tile.vectors, tile.fma)
+        panel = AttentionPanel(kind, tile.lanes, tile.vectors, tile.fma, self.tiles)
         casts = Cast(dtype, real_dtype, tile.lanes, tile.fma), Cast(real_dtype, dtype, tile.lanes, tile.fma)
         sums = RegisterTile(
             kind, tile.lanes, tile.rows, tile.vectors, tile.fma
         )  # only its packing is used: it transposes results
-        raw = Panels(dtype.itemsize, 1, tile.square) if self.wide else tile.panels
+        raw = Panels(dtype.itemsize, 1, sums.square) if self.wide else tile.panels
         self.needs: tuple[KernelText, ...] = (
             tile,
             panel,
@@ -91,7 +97,8 @@ class Parts:
             *{panels.key: panels for panels in (tile.panels, sums.panels, raw)}.values(),
         )
         real, prefix = self.real.name, panel.prefix
-        self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+        self.words = self._words()
+        self.kernel = self._kernel()
         self.transpose = make_transpose(kind, self.real, sums.panels)
         self.weigh = extern(f"{prefix}weigh", "i32(ptr, i64, ptr, ptr, ptr, ptr)")
         self.rescale = extern(f"{prefix}rescale", "void(ptr, i64, ptr)")
@@ -108,8 +115,75 @@ class Parts:
             for part in ("peak", "again")
         }
         self.scatter, self.bias = self._scatter(), self._bias()
-        self.pack_rows, self.pack_lanes = (self._pack(raw, casts[0], width) for width in (tile.rows, tile.columns))
+        if isinstance(tile, AmxTile):
+            self.pack_rows, self.pack_lanes = self._wrap(make_pack_a_amx(tile)), self._wrap(make_pack_b_amx(tile))
+            self.begin, self.end = (extern(symbol, "void()") for symbol in tile.bounds)
+            self.weigh_pairs = extern(f"{prefix}weigh_pairs", "i32(ptr, i64, ptr, ptr, ptr, ptr, ptr)")
+            self.slopes = self._masked_slopes(prefix)
+            self.exclude = self._exclude()
+        else:
+            self.pack_rows, self.pack_lanes = (self._pack(raw, casts[0], width) for width in (tile.rows, tile.columns))
         self.lanes_of, self.transposed_lanes = self._lanes()
+
+    def _words(self) -> NativeFunction:
+        group, tiles = self.group, self.tiles
+
+        @native("i64(i64)", name=f"words_{self.name}", inline=True)
+        def words(n):
+            """The words of n elements, as they are packed."""
+            if tiles:
+                return (n + 31) // 32 * 16
+            return (n + group - 1) // group
+
+        return words
+
+    def _kernel(self) -> Any:
+        kernel = extern(self.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+        if not self.tiles:
+            return kernel
+
+        @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"multiply_{self.name}", inline=True)
+        def multiply(a, b, c, row, words, add):
+            kernel(a, b, c, row, words // 16, add)
+
+        return multiply
+
+    def _wrap(self, pack: NativeFunction) -> NativeFunction:
+        @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{self.name}_{pack.symbol}", inline=True)
+        def wrap(out, x, count, depth, step, k_step, aside):
+            pack(out, x, count, depth, step, k_step)
+
+        return wrap
+
+    def _exclude(self) -> NativeFunction:
+        real, nr, low = self.real, self.tile.columns, float("-inf")
+
+        @native("void(ptr, i64)", name=f"exclude_{self.name}")
+        def exclude(scores, n):
+            """Exclude the keys from n on that a matrix tile takes in excess."""
+            for j in range(n * nr, up(n, i64(32)) * nr):
+                store(real, scores, j, real(low))
+
+        return exclude
+
+    def _masked_slopes(self, prefix: str) -> NativeFunction:
+        real = self.real
+        signature = f"void(ptr, ptr, i64, {real.name}, ptr, ptr, ptr, i64, ptr, ptr, ptr)"
+        plain, causal, add, pick = (extern(f"{prefix}slopes_{mask}", signature) for mask in MASK_KINDS)
+
+        @native("void(i64, ptr, ptr, i64, f64, ptr, ptr, ptr, i64, ptr, ptr, ptr)", name=f"slopes_{self.name}")
+        def slopes(masking, scores, shares, n, scale, norm, delta, bias, shift, weights, rows, pairs):
+            """`slopes` with the mask in use."""
+            if masking == NO_MASK or (masking == CAUSAL and n - 1 <= shift):
+                plain(scores, shares, n, real(scale), norm, delta, bias, shift, weights, rows, pairs)
+            elif masking == CAUSAL:
+                causal(scores, shares, n, real(scale), norm, delta, bias, shift, weights, rows, pairs)
+            elif masking == ADDED:
+                add(scores, shares, n, real(scale), norm, delta, bias, shift, weights, rows, pairs)
+            else:
+                pick(scores, shares, n, real(scale), norm, delta, bias, shift, weights, rows, pairs)
+
+        return slopes
 
     def _masked(self, part: str, plain: Any, causal: Any, add: Any, pick: Any) -> NativeFunction:
         real = self.real
@@ -278,12 +352,12 @@ def _make_queries(parts: Parts) -> NativeFunction:
 
 def _make_keys(parts: Parts) -> NativeFunction:
     size, item, mr, steps, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.blocks.steps, parts.group
-    pack = parts.pack_rows
+    pack, words_of = parts.pack_rows, parts.words
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"keys_{parts.name}")
     def pack_keys(ints, packed, values, k, v, aside, n):
         """Pack n keys and their values, block by block."""
-        width, words, depth = ints.i64[WIDTH], (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
+        width, words, depth = ints.i64[WIDTH], words_of(ints.i64[WIDTH]), up(ints.i64[DEPTH], mr)
         k_row, v_row = ints.i64[K_ROW], ints.i64[V_ROW]
         announce(k, min(i64(steps), n), item * k_row, item * width)
         for b in range(0, n, steps):
@@ -321,25 +395,32 @@ def _make_results(parts: Parts) -> NativeFunction:
     return write_results
 
 
+def bounds(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
+    """Functions before and after all products of a piece."""
+    tiles = parts.tiles
+    first, last = (parts.begin, parts.end) if tiles else (None, None)
+
+    @native("void()", name=f"begin_{parts.name}", inline=True)
+    def begin():
+        if tiles:
+            first()
+
+    @native("void()", name=f"end_{parts.name}", inline=True)
+    def end():
+        if tiles:
+            last()
+
+    return begin, end
+
+
 def make_attention(parts: Parts) -> NativeFunction:
     """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask if there is one."""
-    size, item, mr, nr, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.group
-    steps, stretch = parts.blocks.steps, parts.blocks.stretch
-    pack_queries, pack_keys, block, write_results = (
-        make(parts) for make in (_make_queries, _make_keys, _make_block, _make_results)
+    size, item, mr, nr = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
+    steps, stretch, tiles, words_of = parts.blocks.steps, parts.blocks.stretch, parts.tiles, parts.words
+    begin, end = bounds(parts)
+    pack_queries, pack_keys, panel, write_results = (
+        make(parts) for make in (_make_queries, _make_keys, _make_panel, _make_results)
     )
-
-    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"panel_{parts.name}")
-    def panel(bufs, ints, queries, numbers, packed, values, scores, aside, mask_at, i, start, n):
-        """The queries from i on with the n packed keys from `start` on."""
-        words, depth = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
-        end = n
-        if ints.i64[MASKING] == CAUSAL:
-            end = min(n, i + nr - start)
-        for b in range(0, end, steps):
-            keys, values_at = packed + size * b * words, values + size * (b // group) * depth
-            used, whole = min(i64(steps), end - b), min(i64(steps), n - b)
-            block(bufs, ints, queries, numbers, keys, values_at, scores, aside, mask_at, i, start + b, used, whole)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention")
     def attention(bufs, ints, piece):
@@ -352,7 +433,9 @@ def make_attention(parts: Parts) -> NativeFunction:
         keys = ints.i64[KEYS]
         if ints.i64[MASKING] == CAUSAL:
             keys = min(keys, last)
-        words = (width + group - 1) // group
+        words = words_of(width)
+        if tiles:
+            width = max(width, i64(16))  # words of a packed row, at least
         state = (depth + 4) * nr  # maximum, the one before, sum, room for one number a query; then the results
         aside_n = max(i64(steps), i64(nr)) * max(max(width, depth), i64(max(steps, nr)))
         slot = borrow(
@@ -369,6 +452,7 @@ def make_attention(parts: Parts) -> NativeFunction:
         at = stack(64)
         matrix_offsets(at, ints + 8 * LEAD, ints.i64[DIMS], head, 5)
         q, k, v = bufs.ptr[2] + item * at.i64[0], bufs.ptr[3] + item * at.i64[1], bufs.ptr[4] + item * at.i64[2]
+        begin()
         pack_queries(ints, room, q, aside, first, last, words, state)
         for start in range(0, keys, stretch):
             n = min(i64(stretch), keys - start)
@@ -397,22 +481,49 @@ def make_attention(parts: Parts) -> NativeFunction:
             write_results(
                 ints, numbers + size * ((i - first) // nr) * state, out, norm, aside, min(i64(nr), last - i), depth
             )
+        end()
         give_back(slot)
         return 0
 
     return attention
 
 
+def _make_panel(parts: Parts) -> NativeFunction:
+    size, mr, nr, steps, group = (
+        parts.real.itemsize,
+        parts.tile.rows,
+        parts.tile.columns,
+        parts.blocks.steps,
+        parts.group,
+    )
+    words_of, block = parts.words, _make_block(parts)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    def panel(bufs, ints, queries, numbers, packed, values, scores, aside, mask_at, i, start, n):
+        """The queries from i on with the n packed keys from `start` on."""
+        words, depth = words_of(ints.i64[WIDTH]), up(ints.i64[DEPTH], mr)
+        last = n
+        if ints.i64[MASKING] == CAUSAL:
+            last = min(n, i + nr - start)
+        for b in range(0, last, steps):
+            keys, values_at = packed + size * b * words, values + size * (b // group) * depth
+            used, whole = min(i64(steps), last - b), min(i64(steps), n - b)
+            block(bufs, ints, queries, numbers, keys, values_at, scores, aside, mask_at, i, start + b, used, whole)
+
+    return panel
+
+
 def _make_block(parts: Parts) -> NativeFunction:
     """One panel of queries with one block of keys."""
     size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
     kernel, peak, weigh, rescale, bias = parts.kernel, parts.masked["peak"], parts.weigh, parts.rescale, parts.bias
-    group, lanes_of, closed = parts.group, parts.lanes_of, parts.closed
+    lanes_of, closed, words_of, tiles = parts.lanes_of, parts.closed, parts.words, parts.tiles
+    weigh_pairs, exclude = (parts.weigh_pairs, parts.exclude) if tiles else (None, None)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"block_{parts.name}")
     def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, packed_keys):
         """The first n of `packed_keys` packed keys take part; nothing is computed if the mask excludes all of them."""
-        words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
+        words, depth, masking = words_of(ints.i64[WIDTH]), up(ints.i64[DEPTH], mr), ints.i64[MASKING]
         factor = numbers + size * 3 * nr
         results = numbers + size * 4 * nr
         biases = scores + size * steps * nr
@@ -436,18 +547,21 @@ def _make_block(parts: Parts) -> NativeFunction:
         for r in range(0, n, mr):
             kernel(keys + size * r * words, queries, scores + size * r * nr, nr, words, 0)
         peak(masking, scores, n, ints.f64[SCALE], numbers, biases, i - j)
-        if weigh(scores, n, numbers, numbers + size * nr, numbers + size * 2 * nr, factor) != 0:
+        weights, before, total = scores + size * 2 * steps * nr, numbers + size * nr, numbers + size * 2 * nr
+        changed: i32 = 0
+        if tiles:
+            exclude(scores, n)
+            changed = weigh_pairs(scores, up(n, i64(32)), numbers, before, total, factor, weights)
+        else:
+            changed = weigh(scores, n, numbers, before, total, factor)
+        if changed != 0:
             if j > 0:
                 rescale(results, depth, factor)
-        weights = lanes_of(scores + size * 2 * steps * nr, scores, n, aside)
+        if not tiles:
+            weights = lanes_of(weights, scores, n, aside)
         for r in range(0, depth, mr):
             kernel(
-                values + size * r * ((packed_keys + group - 1) // group),
-                weights,
-                results + size * r * nr,
-                nr,
-                (n + group - 1) // group,
-                i64(j > 0),
+                values + size * r * words_of(packed_keys), weights, results + size * r * nr, nr, words_of(n), i64(j > 0)
             )
 
     return block

@@ -10,7 +10,7 @@ pair][columns][pair] with the elements that one lane multiplies adjacent, zeros 
     amx_bf16   bfloat16     32      2      float32; subnormal numbers count as zero
     amx_i8     bytes        64      4      int32; A unsigned (tdpbusd) or signed (tdpbssd), B signed
 
-Every call configures and releases the tile registers.
+Every call configures and releases the tile registers; a *held* tile leaves both to its callers.
 """
 
 from __future__ import annotations
@@ -28,16 +28,29 @@ class AmxTile(KernelText):
     """`rows` x `columns` sums of `kind`; `text` is LLVM text that defines `symbols`.
 
     `symbol(A, B, C, row, k, add)` is that of a `RegisterTile`, with k in words.  `panels` pack B, and transpose
-    elements of A.
+    elements of A.  A `held` tile is for many small products in turn: `begin()` configures the tile registers before
+    the first one, `end()` releases them after the last.
     """
 
-    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "transposer", "vectors")
+    __slots__ = (
+        "columns",
+        "fma",
+        "held",
+        "instruction",
+        "kind",
+        "lanes",
+        "panels",
+        "rows",
+        "symbol",
+        "transposer",
+        "vectors",
+    )
 
-    def __init__(self, kind: str, instruction: str) -> None:
-        self.kind, self.instruction = kind, instruction
+    def __init__(self, kind: str, instruction: str, held: bool = False) -> None:
+        self.kind, self.instruction, self.held = kind, instruction, held
         self.rows = self.columns = 32
         self.lanes, self.vectors, self.fma = 16, 2, True
-        self.symbol = f"rl_tile_{kind}_{instruction}"
+        self.symbol = f"rl_tile_{kind}_{instruction}{'_held' if held else ''}"
         pair = 2 if kind == "amx_bf16" else 4
         self.panels = Panels(4, pair, 8)
         self.transposer = Panels(4 // pair, 1, 8)
@@ -53,12 +66,21 @@ class AmxTile(KernelText):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (self.symbol, *self.panels.symbols, *self.transposer.symbols)
+        return (self.symbol, *self.bounds, *self.panels.symbols, *self.transposer.symbols)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The symbols of `begin` and `end` of a held tile."""
+        return (f"{self.symbol}_begin", f"{self.symbol}_end") if self.held else ()
 
     @property
     def text(self) -> str:
         config = [1, *[0] * 15, *(v for _ in _TILES for v in (_BYTES, 0)), *[0] * 16, *[_ROWS] * 8, *[0] * 8]
         multiply = f"llvm.x86.{self.instruction}"
+        configure, release = (
+            f"  call void @llvm.x86.ldtilecfg(ptr @{self.symbol}_config)",
+            "  call void @llvm.x86.tilerelease()",
+        )
         lines = [
             "declare void @llvm.x86.ldtilecfg(ptr)", "declare void @llvm.x86.tilerelease()", "declare void @llvm.x86.tilezero(i8 immarg)",
             "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)", "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)",
@@ -66,7 +88,7 @@ class AmxTile(KernelText):
             f"@{self.symbol}_config = private unnamed_addr constant [64 x i8] [{', '.join(f'i8 {v}' for v in config)}], align 64",
             f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
             "entry:",
-            f"  call void @llvm.x86.ldtilecfg(ptr @{self.symbol}_config)",
+            *([] if self.held else [configure]),
             "  %pitch = shl i64 %row, 2",
             f"  %low = mul i64 %pitch, {_ROWS}",
             "  %c1 = getelementptr i8, ptr %C, i64 64", "  %c2 = getelementptr i8, ptr %C, i64 %low", "  %c3 = getelementptr i8, ptr %c2, i64 64",
@@ -95,8 +117,13 @@ class AmxTile(KernelText):
             "  %more = icmp slt i64 %n1, %k",
             "  br i1 %more, label %loop, label %done",
             "done:", *(f"  call void @llvm.x86.tilestored64(i8 {t}, ptr {c}, i64 %pitch)" for t, c in enumerate(("%C", "%c1", "%c2", "%c3"))),
-            "  call void @llvm.x86.tilerelease()",
+            *([] if self.held else [release]),
             "  ret void", "}",
+            *(
+                line
+                for symbol, instruction in zip(self.bounds, (configure, release), strict=False)
+                for line in (f"define void @{symbol}() {{", instruction, "  ret void", "}")
+            ),
             self.panels.text, self.transposer.text,
         ]  # fmt: skip
         return "\n".join(lines)

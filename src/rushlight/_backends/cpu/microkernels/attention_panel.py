@@ -17,10 +17,11 @@ from rushlight._base.lazy import LazyModule
 from rushlight._types.dtype import FLOAT32, FLOAT64
 
 if TYPE_CHECKING:
-    from rushlight._codegen.scalar import emitter, writer
+    from rushlight._codegen.scalar import coefficients, emitter, writer
     from rushlight._codegen.scalar.writer import Val
 else:
     emitter = LazyModule("rushlight._codegen.scalar.emitter")  # not needed for kernels loaded from disk
+    coefficients = LazyModule("rushlight._codegen.scalar.coefficients")
     writer = LazyModule("rushlight._codegen.scalar.writer")
 
 __all__ = ["MASKS", "AttentionPanel"]
@@ -52,16 +53,24 @@ class AttentionPanel(KernelText):
     - `slope(S, G, n, delta, scale)`: G = S * (G - delta) * scale.
     - `allow(out, x, n)`: n bools as numbers to add: 0 or -inf.
     - `closed(B, n)`: whether a panel of numbers to add excludes every key for every query: whether all of it is -inf.
+
+    With `tiles`, for products by matrix tiles (see `amx_tile`) and an even n, results are bfloat16 as those take them:
+    *rows* of a panel as 64 bytes each, or *pairs* of neighbouring rows as words.  Subnormal numbers become zero, and
+    exp is 2**y with y a rounded product: its relative error is below 2**-23 (|y| + 1).
+
+    - `weigh_pairs(S, n, top, before, total, factor, pairs)`: `weigh`, but the weights become pairs.
+    - `slopes_MASK(S, G, n, scale, norm, delta, bias, shift, weights, rows, pairs)`: the weights of `again_MASK` as
+      rows, their slopes (`slope`) as rows and as pairs.
     """
 
-    def __init__(self, kind: str, lanes: int, vectors: int, fma: bool) -> None:
-        self.kind, self.lanes, self.vectors, self.fma = kind, lanes, vectors, fma
+    def __init__(self, kind: str, lanes: int, vectors: int, fma: bool, tiles: bool = False) -> None:
+        self.kind, self.lanes, self.vectors, self.fma, self.tiles = kind, lanes, vectors, fma, tiles
         self.real, self.size = _LLVM[kind], 4 if kind == "f32" else 8
         self.prefix = f"rl_panel_{kind}_"
 
     @property
     def key(self) -> str:
-        return f"{self.prefix} {self.lanes} {self.vectors} {self.fma}"
+        return f"{self.prefix} {self.lanes} {self.vectors} {self.fma}{' tiles' if self.tiles else ''}"
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -73,6 +82,7 @@ class AttentionPanel(KernelText):
             "slope",
             "allow",
             "closed",
+            *(("weigh_pairs", *(f"slopes_{mask}" for mask in MASKS)) if self.tiles else ()),
         ]
         return tuple([self.prefix + name for name in names])
 
@@ -91,6 +101,8 @@ class _Functions:
     def text(self) -> str:
         parts = [self._peak(mask) for mask in MASKS] + [self._again(mask) for mask in MASKS]
         parts += [self._weigh(), self._rescale(), self._finish(), self._slope(), self._allow(), self._closed()]
+        if self.panel.tiles:
+            parts += [self._weigh_pairs(), *(self._slopes(mask) for mask in MASKS)]
         return "\n".join([str(self.module), *parts])
 
     # ***** the parts *****
@@ -158,6 +170,57 @@ class _Functions:
             "%total",
         )
         return f.text(f"i32 {f.any([factor.ne(1.0) for factor in factors])}")
+
+    def _weigh_pairs(self) -> str:
+        f = _Function(
+            self.panel,
+            self.module,
+            "weigh_pairs",
+            "ptr %S, i64 %n, ptr %top, ptr %before, ptr %total, ptr %factor, ptr %pairs",
+            "i32",
+        )
+        n, tops, before = self.vectors, f.load_all("%top"), f.load_all("%before")
+        bases = [f.em.select(top.eq(-math.inf), 0.0, top) for top in tops]
+        factors = [f.exp(old - base) for old, base in zip(before, bases, strict=True)]
+        f.store_all(factors, "%factor")
+        f.store_all(tops, "%before")
+
+        def rows(totals: list[Val]) -> list[Val]:
+            weights = [f.exp_lite(f.load_row("%S", v) - bases[v % n]) for v in range(2 * n)]
+            for v in range(n):
+                f.store_pairs(weights[v], weights[n + v], "%pairs", v)
+            return [total + x for total, x in zip(totals, weights, strict=True)]
+
+        sums = f.rows([f.em.const(self.real, 0.0)] * (2 * n), rows, 2)
+        f.store_all(
+            [f.em.fma(total, factors[v], sums[v] + sums[n + v]) for v, total in enumerate(f.load_all("%total"))],
+            "%total",
+        )
+        return f.text(f"i32 {f.any([factor.ne(1.0) for factor in factors])}")
+
+    def _slopes(self, mask: str) -> str:
+        f = _Function(
+            self.panel,
+            self.module,
+            f"slopes_{mask}",
+            f"ptr %S, ptr %G, i64 %n, {self.real} %scale, ptr %norm, ptr %delta, ptr %bias, i64 %shift, "
+            "ptr %weights, ptr %rows, ptr %pairs",
+        )
+        n, scale = self.vectors, f.em.splat("%scale", self.real)
+        norms, deltas = f.load_all("%norm"), f.load_all("%delta")
+
+        def rows(state: list[Val]) -> list[Val]:
+            weights = [f.exp_lite(f.masked(mask, f.load_row("%S", v) * scale, v) - norms[v % n]) for v in range(2 * n)]
+            slopes = [x * (f.load_row("%G", v) - deltas[v % n]) * scale for v, x in enumerate(weights)]
+            for v in (0, n):
+                f.store_rounded(weights[v], weights[v + 1], "%weights", v)
+                f.store_rounded(slopes[v], slopes[v + 1], "%rows", v)
+            for v in range(n):
+                f.store_pairs(slopes[v], slopes[n + v], "%pairs", v)
+            return []
+
+        f.rows([], rows, 2)
+        return f.text()
 
     def _rescale(self) -> str:
         f = _Function(self.panel, self.module, "rescale", "ptr %O, i64 %n, ptr %factor")
@@ -285,8 +348,43 @@ class _Function:
     def store_row(self, x: Val, base: str, v: int) -> None:
         self._store(x, self._row(base, v))
 
-    def rows(self, first: list[Val], body: Callable[[list[Val]], list[Val]]) -> list[Val]:
-        """Run `body` for each of the %n >= 1 rows, with its result for the row before (at first `first`)."""
+    def rounded(self, low: Val, high: Val) -> Val:
+        """Two vectors as one of bfloat16."""
+        name, wide = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512", low.vt
+        self.em.module.declarations.setdefault(name, f"declare <32 x bfloat> {name}({wide}, {wide})")
+        return self.em.at(32).emit(f"call <32 x bfloat> {name}({wide} {high}, {wide} {low})", "bfloat")
+
+    def store_rounded(self, low: Val, high: Val, base: str, v: int) -> None:
+        """Store two vectors of the current row as bfloat16; v counts vectors of numbers."""
+        at = self._half_address(base, v)
+        self.em.lines.append(f"  store <32 x bfloat> {self.rounded(low, high)}, ptr {at}, align 64")
+
+    def store_pairs(self, even: Val, odd: Val, base: str, v: int) -> None:
+        """Store vector v of two neighbouring rows as words of two bfloat16."""
+        both, mask = self.rounded(even, odd), ", ".join(f"i32 {i // 2 + i % 2 * 16}" for i in range(32))
+        words = self.em.at(32).emit(
+            f"shufflevector <32 x bfloat> {both}, <32 x bfloat> poison, <32 x i32> <{mask}>", "bfloat"
+        )
+        at = self._half_address(base, 2 * v)
+        self.em.lines.append(f"  store <32 x bfloat> {words}, ptr {at}, align 64")
+
+    def _half_address(self, base: str, v: int) -> str:
+        at = self.em.emit("getelementptr i16, ptr " + base + ", i64 %at", "ptr")
+        return str(self.em.emit(f"getelementptr i16, ptr {at}, i64 {v * self.panel.lanes}", "ptr"))
+
+    def exp_lite(self, x: Val) -> Val:
+        """exp(x) for numbers that are rounded to bfloat16, on machines with vscalefps; exactly 0 for -inf."""
+        em, wide, name = self.em, x.vt, "@llvm.x86.avx512.mask.scalef.ps.512"
+        y = (x * math.log2(math.e)).max_c(-200.0)
+        whole = em.call("llvm.roundeven", y)
+        part = y - whole
+        power = em.fma(part, em.horner(part, coefficients.EXP2_F32), 1.0)
+        em.module.declarations.setdefault(name, f"declare {wide} {name}({wide}, {wide}, {wide}, i16, i32)")
+        return em.emit(f"call {wide} {name}({wide} {power}, {wide} {whole}, {wide} {power}, i16 -1, i32 4)", x.type)
+
+    def rows(self, first: list[Val], body: Callable[[list[Val]], list[Val]], step: int = 1) -> list[Val]:
+        """Run `body` for each of the %n >= 1 rows, with its result for the row before (at first `first`); `step` rows
+        at a time, whose vectors are numbered through."""
         em, lines = self.em, self.em.lines
         lines += ["  br label %loop", "loop:"]
         mark = len(lines)
@@ -302,7 +400,7 @@ class _Function:
         lines[begin:begin] = phis
         assert mark < begin
         lines += [
-            "  %j1 = add i64 %j, 1",
+            f"  %j1 = add i64 %j, {step}",
             "  %more = icmp slt i64 %j1, %n",
             "  br i1 %more, label %loop, label %done",
             "done:",
@@ -316,7 +414,8 @@ class _Function:
             type = "i32" if self.panel.kind == "f32" else "i64"
             behind = em.at(1).emit("sub i64 %j, %shift", "i64")
             behind = behind if type == "i64" else em.at(1).emit(f"trunc i64 {behind} to i32", "i32")
-            lane = em.lane_index(type) + v * self.panel.lanes
+            row, v = divmod(v, self.panel.vectors)
+            lane = em.lane_index(type) + (v * self.panel.lanes - row)
             return em.select(lane.ge(em.splat(behind, type)), x, -math.inf)
         if mask == "add":
             return x + self.load_row("%bias", v)
