@@ -372,7 +372,7 @@ LAZY = {
     "rushlight.jit.units": "text is rarely compiled",
     "rushlight.library.builtin": "`torch.ops.aten` is rare",
     "rushlight.multiprocessing": "few checkpoints are written by a process of their own",
-    "rushlight.nested.kinds": "files rarely hold nested tensors",
+    "rushlight.nested.tensors": "files rarely hold nested tensors",
     "rushlight.package.exporting": "loaded with the first package",
     "rushlight.package.importing": "loaded with the first package",
     "rushlight.profiler": "a benchmark is profiled on demand",

@@ -12,7 +12,14 @@ pytestmark = pytest.mark.cuda
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = json.loads((ROOT / "tests" / "data" / "example_losses.json").read_text())["trains"]
-STEPS = {"gnn_karate": 5, "resnet_digits": 2, "seq2seq_transformer": 2, "lora_finetuning": 3, "maml_sines": 2, "data_pipeline": 3}
+STEPS = {
+    "gnn_karate": 5,
+    "resnet_digits": 2,
+    "seq2seq_transformer": 2,
+    "lora_finetuning": 3,
+    "maml_sines": 2,
+    "data_pipeline": 3,
+}
 
 
 @pytest.mark.parametrize("name", STEPS)

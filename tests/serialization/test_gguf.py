@@ -12,7 +12,7 @@ import pytest
 import rushlight as torch
 from rushlight._interface.operators import BLOCK_TYPES, function_of
 from rushlight.serialization import gguf as files
-from rushlight.serialization.gguf.kinds import CODES, table_of
+from rushlight.serialization.gguf.block_types import CODES, table_of
 
 numbers, linear = function_of("gguf_numbers"), function_of("gguf_linear")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._distributed.calls.frames import MOST_INTEGERS, Frame, Kind
+from rushlight._distributed.calls.frames import MOST_INTEGERS, Frame, FrameType
 from rushlight._distributed.calls.network import Network, WorkerGoneError, address_of_interface, interface_towards
 from rushlight._distributed.calls.pool import Pool
 from rushlight._distributed.calls.requests import Requests
@@ -11,7 +11,7 @@ from rushlight._engine.autograd.pieces import BackwardInPieces, Gradients
 
 __all__ = [
     "Frame",  # a message: kind, number, integers, parts of bytes
-    "Kind",
+    "FrameType",
     "MOST_INTEGERS",  # of one message
     "Network",  # the connections of a worker
     "WorkerGoneError",  # a message for one that has died, or left

@@ -9,7 +9,7 @@ from rushlight._engine.core.tensor import dispatch_classes as DISPATCH_CLASSES
 from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
 from rushlight._engine.dispatch.override import disabled_torch_function, dispatch, has_override, plain_attribute
 from rushlight._engine.dispatch.watch import Observer, observe, observed_call, on_observers, unobserve
-from rushlight._engine.kinds.kinds import call_name, cast_first
+from rushlight._engine.dispatch_types.base import call_name, cast_first
 
 __all__ = [
     # Overrides.

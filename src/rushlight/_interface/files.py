@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._engine.kinds.quantized import RANGES, SCHEMES, Quantizer, make_quantized
+from rushlight._engine.dispatch_types.quantized import RANGES, SCHEMES, Quantizer, make_quantized
 from rushlight._engine.sharing.pickling import SAVING
 from rushlight._host.checksum import crc32, joined
 

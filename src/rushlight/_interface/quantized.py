@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._engine.kinds.quantized import Quantizer, QuantTensor, make_quantized
+from rushlight._engine.dispatch_types.quantized import Quantizer, QuantTensor, make_quantized
 from rushlight._ops.nn.quantized_products import rows_together
 
 __all__ = [

@@ -14,9 +14,9 @@ from rushlight._engine.core.tensor import Tensor, dispatch_classes, plain_classe
 from rushlight._engine.dispatch import override
 from rushlight._engine.dispatch.override import NO_TENSOR_CLASS, handle
 from rushlight._engine.dispatch.plans.native_lookup import RUNS
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._engine.indexing.inplace import check_writable
 from rushlight._engine.indexing.view import as_strided, view_dtype
-from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.methods import method
 from rushlight._surface.registry import composite, function_of, row_named
@@ -347,7 +347,7 @@ def _restride(name: str, forms: int) -> None:
     """`x.t_()` and its kin: the tensor itself becomes its view, of which there are so many `forms`."""
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if (STATE.word & FUNCTION_MODE or type(self) not in plain_classes) and not isinstance(self, Kind):
+        if (STATE.word & FUNCTION_MODE or type(self) not in plain_classes) and not isinstance(self, DispatchType):
             handled, made = handle(change, (self, *args), kwargs)
             if handled:
                 return made

@@ -23,7 +23,7 @@ from rushlight._engine.core.memory import is_pinned as memory_is_pinned
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS, clear_plans
 from rushlight._engine.core.tensor import Tensor, check_unchanged, meta_of, plain_classes
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, make_cached, not_cacheable
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, guarded
 from rushlight._types.dtype import DType
@@ -66,7 +66,7 @@ def both(function: Any) -> Any:
 
     @functools.wraps(function)
     def public(input: Any, *args: Any, **kwargs: Any) -> Any:
-        if (type(input) not in plain_classes or STATE.word & FUNCTION_MODE) and not isinstance(input, Kind):
+        if (type(input) not in plain_classes or STATE.word & FUNCTION_MODE) and not isinstance(input, DispatchType):
             handled, made = HOOKS.override(shown[0], (input, *args), kwargs)
             if handled:
                 return made

@@ -15,7 +15,7 @@ from rushlight._engine.core.convert import suggested_format
 from rushlight._engine.core.printing import OPTIONS, append_suffixes
 from rushlight._engine.core.storage import TypedStorage
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.kinds.quantized import (
+from rushlight._engine.dispatch_types.quantized import (
     RANGES,
     SCHEMES,
     QScheme,

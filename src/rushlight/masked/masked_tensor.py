@@ -1,7 +1,7 @@
 """Masked tensors as objects: elements, and a mask of the same shape that says which of them count (True) and which do
 not (False).
 
-A masked tensor is a kind (`_engine/kinds/kinds.py`).  Its elements and its mask are two tensors outside of any graph,
+A masked tensor has a dispatch type (`_engine/dispatch_types/base.py`).  Its elements and its mask are two tensors outside of any graph,
 both strided, both in coordinates or both CSR; what operators mean for it is said in `operators` and `shapes`.  The
 gradient of a masked tensor is a masked tensor.
 """
@@ -16,7 +16,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight import layout as Layout
 from rushlight._interface.autograd import record
-from rushlight._interface.kinds import Kind, make_kind
+from rushlight._interface.dispatch_types import DispatchType, make_dispatch_tensor
 from rushlight._interface.tensors import Spec, alias, version_of
 
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "make_masked", "masked_tensor", "payload", "payload_mask", "payload_of", "values_of",
@@ -38,7 +38,7 @@ def is_masked_tensor(obj: Any, /) -> bool:
     return isinstance(obj, MaskedTensor)
 
 
-class MaskedTensor(Kind):
+class MaskedTensor(DispatchType):
     """Elements of which some do not count.
 
     `data` and `mask` are tensors of one shape and one layout (strided, sparse COO, sparse CSR); `mask` is of bools and
@@ -280,7 +280,7 @@ def make_masked(data: Tensor, mask: Tensor, cls: type[MaskedTensor] = MaskedTens
         raise TypeError(f"{data.dtype} is not supported in MaskedTensor.")
     data = data.detach() if data._rg else data
     spec = data._spec if data.layout is rushlight.strided else Spec.of(data.dtype, data.device, tuple(data.shape))
-    made = make_kind(cls, spec)
+    made = make_dispatch_tensor(cls, spec)
     made._masked_data, made._masked_mask, made._since = data, mask, -version_of(data)
     return made
 

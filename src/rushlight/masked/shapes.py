@@ -10,7 +10,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import record
-from rushlight._interface.kinds import call_name
+from rushlight._interface.dispatch_types import call_name
 from rushlight.masked.masked_tensor import MaskedTensor, is_masked_tensor, make_masked
 from rushlight.masked.operators import adopt, apply, node_name, pulled_through
 

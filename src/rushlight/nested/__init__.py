@@ -8,8 +8,8 @@ import rushlight
 from rushlight import Tensor
 from rushlight import jagged as JAGGED
 from rushlight.nested import operators
-from rushlight.nested.kinds import Jagged, Nested, StridedNested, from_items, make_jagged, offsets_of, with_values
 from rushlight.nested.operators import padded
+from rushlight.nested.tensors import Jagged, Nested, StridedNested, from_items, make_jagged, offsets_of, with_values
 
 __all__ = [
     "as_nested_tensor",

@@ -9,10 +9,10 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import record
-from rushlight._interface.kinds import call_name
+from rushlight._interface.dispatch_types import call_name
 from rushlight._interface.operators import OPERATORS, composite, function_of
 from rushlight._interface.tensors import wrap_dim
-from rushlight.nested.kinds import (
+from rushlight.nested.tensors import (
     Jagged,
     Nested,
     StridedNested,

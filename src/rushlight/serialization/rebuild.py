@@ -14,7 +14,7 @@ from rushlight._interface.files import RANGES, SCHEMES, Quantizer, make_quantize
 from rushlight.serialization import memory
 from rushlight.storage import TypedStorage
 
-nested: Any = LazyModule("rushlight.nested.kinds")
+nested: Any = LazyModule("rushlight.nested.tensors")
 
 __all__ = [
     "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_device_tensor_from_numpy", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",

@@ -26,7 +26,7 @@ from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.utils.hooks import warn_if_has_hooks
 from rushlight.utils.serialization import config
 
-nested: Any = LazyModule("rushlight.nested.kinds")
+nested: Any = LazyModule("rushlight.nested.tensors")
 
 __all__ = ["check_dill", "pickled", "save"]
 

@@ -30,7 +30,7 @@ from rushlight.sparse.tensors import (
     COO,
     WORDS,
     CompressedTensor,
-    SparseKind,
+    SparseBase,
     SparseTensor,
     backend_of,
     bare,
@@ -161,7 +161,7 @@ def _transposed_back(x: Any, b: Any) -> Any:
 # ***** products under their public names *****
 
 
-@SparseKind.implements("mm")
+@SparseBase.implements("mm")
 def _(function: Any, input: Any, mat2: Any, *, out: Any = None) -> Any:
     return _into(product(input, mat2, masked_grad=False), out)
 
@@ -173,7 +173,7 @@ def _into(made: Any, out: Any) -> Any:
     return into_out(made, out)
 
 
-@SparseKind.implements("mv")
+@SparseBase.implements("mv")
 def _(function: Any, input: Any, vec: Any, *, out: Any = None) -> Any:
     if input.dim() != 2 or vec.dim() != 1:
         raise RuntimeError(
@@ -186,7 +186,7 @@ def _(function: Any, input: Any, vec: Any, *, out: Any = None) -> Any:
     return _into(product(input, to_dense(vec).unsqueeze(1), "MvBackward0", False).squeeze(1), out)
 
 
-@SparseKind.implements("matmul")
+@SparseBase.implements("matmul")
 def matmul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     """`@` by the numbers of dims, as for strided tensors."""
     return _into(_matmul(input, other), out)
@@ -210,7 +210,7 @@ def _matmul(input: Any, other: Any) -> Any:
     raise RuntimeError(f"matmul: not supported for a sparse operand with {dims[0]} and {dims[1]} dims")
 
 
-@SparseKind.implements("bmm")
+@SparseBase.implements("bmm")
 def _(function: Any, input: Any, mat2: Any, *, out: Any = None) -> Any:
     if type(input) is not SparseTensor or is_sparse(mat2):
         if type(input) is CompressedTensor and not is_sparse(mat2) and input.dim() == 3:
@@ -265,7 +265,7 @@ def _plus(input: Any, made: Any, beta: Any, alpha: Any) -> Any:
     return before.expand(scaled.shape) + scaled if not is_sparse(before) and not is_sparse(scaled) else before + scaled
 
 
-@SparseKind.implements("linear")
+@SparseBase.implements("linear")
 def _(function: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     flat = input if input.dim() != 1 else input.unsqueeze(0)
     made = rushlight.matmul(flat, weight.t())
@@ -273,7 +273,7 @@ def _(function: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     return made if bias is None else made + bias
 
 
-@SparseKind.implements("addmm")
+@SparseBase.implements("addmm")
 def _addmm(function: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     if type(input) is SparseTensor:
         raise RuntimeError("addmm_sparse_dense: expected strided result tensor, got tensor with layout Sparse")
@@ -285,19 +285,19 @@ def _addmm(function: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, al
     return _into(_plus(input, product(mat1, mat2, "AddmmBackward0"), beta, alpha), out)
 
 
-@SparseKind.implements("addmm_")
+@SparseBase.implements("addmm_")
 def _(function: Any, input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return input.copy_(_addmm(None, input, mat1, mat2, beta=beta, alpha=alpha))
 
 
-@SparseKind.implements("addmv")
+@SparseBase.implements("addmv")
 def _(function: Any, input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     if type(mat) is not CompressedTensor:
         raise NotImplementedError(f"Could not run 'aten::addmv' with arguments from the '{backend_of(mat)}' backend.")
     return _into(_plus(input, rushlight.mv(mat, vec), beta, alpha), out)
 
 
-@SparseKind.implements("baddbmm")
+@SparseBase.implements("baddbmm")
 def _(function: Any, input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     if type(batch1) is not CompressedTensor:
         raise NotImplementedError(

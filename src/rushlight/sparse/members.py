@@ -8,7 +8,7 @@ from typing import Any
 import rushlight
 from rushlight import SPARSE_LAYOUTS, Tensor
 from rushlight._interface.autograd import record
-from rushlight._interface.kinds import describe_sparse
+from rushlight._interface.dispatch_types import describe_sparse
 from rushlight._interface.operators import composite
 from rushlight._interface.tensors import as_shape
 from rushlight.sparse import layouts, matrix_products, parts
@@ -18,7 +18,7 @@ from rushlight.sparse.tensors import (
     COO,
     WORDS,
     CompressedTensor,
-    SparseKind,
+    SparseBase,
     SparseTensor,
     adopt,
     backend_of,
@@ -306,10 +306,10 @@ def resize_as_sparse_(self: Any, the_template: Any) -> Tensor:
 
 # ***** handlers: facts *****
 
-SparseKind.passes = frozenset(("svd_lowrank",))
+SparseBase.passes = frozenset(("svd_lowrank",))
 
 
-@SparseKind.implements("__repr__")
+@SparseBase.implements("__repr__")
 def _(function: Any, self: Any, *, tensor_contents: Any = None) -> str:
     return describe_sparse(self)
 
@@ -336,39 +336,39 @@ def _(function: Any, self: Any, memory_format: Any = None) -> Any:
     raise RuntimeError("unsupported memory format option Contiguous")
 
 
-@SparseKind.implements("storage_offset")
+@SparseBase.implements("storage_offset")
 def _(function: Any, self: Any) -> int:
     return 0
 
 
-@SparseKind.implements("is_pinned")
+@SparseBase.implements("is_pinned")
 def _(function: Any, self: Any, device: Any = None) -> bool:
     return function(self._held)
 
 
-@SparseKind.implements("data_ptr", "tolist")
+@SparseBase.implements("data_ptr", "tolist")
 def _(function: Any, self: Any) -> Any:
     raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
 
 
-@SparseKind.implements("storage", "untyped_storage")
+@SparseBase.implements("storage", "untyped_storage")
 def _(function: Any, self: Any) -> Any:
     raise NotImplementedError("Cannot access storage of SparseTensorImpl")
 
 
-@SparseKind.implements("numpy", "numpy_of", "__array__")
+@SparseBase.implements("numpy", "numpy_of", "__array__")
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     raise TypeError(f"can't convert {_word(self)} layout tensor to numpy. Use Tensor.to_dense() first.")
 
 
-@SparseKind.implements("item", "__float__", "__int__", "__complex__", "__index__")
+@SparseBase.implements("item", "__float__", "__int__", "__complex__", "__index__")
 def _(function: Any, self: Any) -> Any:
     if self.numel() != 1:
         raise RuntimeError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
     return function(parts.to_dense(bare(self)).reshape(()))
 
 
-@SparseKind.implements("__bool__", "is_nonzero")
+@SparseBase.implements("__bool__", "is_nonzero")
 def _(function: Any, self: Any) -> bool:
     if self.numel() != 1:
         raise RuntimeError(
@@ -377,7 +377,7 @@ def _(function: Any, self: Any) -> bool:
     return bool(parts.to_dense(bare(self)).reshape(()))
 
 
-@SparseKind.implements("_type", "type")
+@SparseBase.implements("_type", "type")
 def _(function: Any, self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
     if dtype is not None:
         return moved(self, function(self._held, dtype, non_blocking=non_blocking))
@@ -387,7 +387,7 @@ def _(function: Any, self: Any, dtype: Any = None, non_blocking: bool = False) -
     return f"{place}.sparse.{word}"
 
 
-@SparseKind.implements("detach_")
+@SparseBase.implements("detach_")
 def _(function: Any, self: Any) -> Any:
     self._node, self._rg = None, False
     return self
@@ -396,7 +396,7 @@ def _(function: Any, self: Any) -> Any:
 # ***** handlers: copies *****
 
 
-@SparseKind.implements("clone")
+@SparseBase.implements("clone")
 def _(function: Any, input: Any, *, memory_format: Any = None) -> Any:
     return record("CloneBackward0", [input], copied(input), lambda grad: (grad,))
 
@@ -406,7 +406,7 @@ def copied(x: Any) -> Any:
     return rebuilt(x, lambda part: part.clone())
 
 
-@SparseKind.implements("detach", "alias")
+@SparseBase.implements("detach", "alias")
 def _(function: Any, input: Any) -> Any:
     return input._copy_of_parts()  # one version, unlike `data`
 
@@ -416,7 +416,7 @@ def cast(x: Any, dtype: Any) -> Any:
     return moved(x, x._held.to(dtype))
 
 
-@SparseKind.implements("to")
+@SparseBase.implements("to")
 def _(function: Any, self: Any, *args: Any, copy: bool = False, **kwargs: Any) -> Any:
     if any(isinstance(a, Tensor) and a.layout is not self.layout for a in args):
         raise RuntimeError("to(options) doesn't support converting to a different layout")
@@ -427,12 +427,12 @@ def _(function: Any, self: Any, *args: Any, copy: bool = False, **kwargs: Any) -
     return made.clone() if copy and made is self else made
 
 
-@SparseKind.implements("cpu", "cuda")
+@SparseBase.implements("cpu", "cuda")
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     return moved(self, function(self._held, *args, **kwargs))
 
 
-@SparseKind.implements("pin_memory")
+@SparseBase.implements("pin_memory")
 def _(function: Any, self: Any, device: Any = None) -> Any:
     return rebuilt(self, function)
 
@@ -458,7 +458,7 @@ def rebuilt(x: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _caster(name: str) -> None:
-    @SparseKind.implements(name)
+    @SparseBase.implements(name)
     def _(function: Any, self: Any, memory_format: Any = None) -> Any:
         return moved(self, function(self._held))
 
@@ -480,7 +480,7 @@ for _name in (
     _caster(_name)
 
 
-@SparseKind.implements("type_as")
+@SparseBase.implements("type_as")
 def _(function: Any, self: Any, other: Any) -> Any:
     if self.layout is not other.layout:
         raise RuntimeError(
@@ -490,7 +490,7 @@ def _(function: Any, self: Any, other: Any) -> Any:
     return moved(self, self._held.to(other.device, other.dtype))
 
 
-@SparseKind.implements("copy_")
+@SparseBase.implements("copy_")
 def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
     if not is_sparse(src) or not is_sparse(self) or type(src) is not type(self):
         raise RuntimeError(
@@ -520,7 +520,7 @@ def _type_word(x: Any) -> str:
     return "SparseCsr" if type(x) is CompressedTensor else str(x.type())
 
 
-@SparseKind.implements("zero_")
+@SparseBase.implements("zero_")
 def _(function: Any, input: Any) -> Any:
     return adopt(input, emptied(input))
 
@@ -530,12 +530,12 @@ def _(function: Any, self: Any, mean: float = 0.0, std: float = 1.0, *, generato
     return adopt(self, with_parts(bare(self), self._held.normal_(mean, std, generator=generator)))
 
 
-@SparseKind.implements("resize_")
+@SparseBase.implements("resize_")
 def _(function: Any, self: Any, *sizes: Any, memory_format: Any = None) -> Any:
     raise _missing("resize_", self)
 
 
-@SparseKind.implements("resize_as_")
+@SparseBase.implements("resize_as_")
 def _(function: Any, self: Any, other: Any, memory_format: Any = None) -> Any:
     if not is_sparse(other):
         raise _missing("resize_", self)
@@ -561,7 +561,7 @@ def _dense_like(x: Any, device: Any) -> Tensor:
     return rushlight.empty(tuple(x.shape), dtype=x.dtype, device=x.device if device is None else device)
 
 
-@SparseKind.implements("zeros_like", "empty_like")
+@SparseBase.implements("zeros_like", "empty_like")
 def _(
     function: Any,
     input: Any,
@@ -620,7 +620,7 @@ def _(
     return function(_dense_like(input, device), *value, dtype=dtype, requires_grad=requires_grad)
 
 
-@SparseKind.implements("rand_like", "randn_like", "randint_like")
+@SparseBase.implements("rand_like", "randn_like", "randint_like")
 def _(
     function: Any, input: Any, *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
@@ -634,7 +634,7 @@ def _(
     return function(_dense_like(input, device), *args, dtype=dtype, **options)
 
 
-@SparseKind.implements("new_zeros", "new_empty")
+@SparseBase.implements("new_zeros", "new_empty")
 def _(
     function: Any,
     self: Any,
@@ -652,12 +652,12 @@ def _(
     return empty_parts(shape, 0, dtype, layout or self.layout, place, requires_grad)
 
 
-@SparseKind.implements("new")
+@SparseBase.implements("new")
 def _(function: Any, self: Any, *args: Any, device: Any = None) -> Any:
     return older(self.dtype, args, self.device if device is None else device)
 
 
-@SparseKind.implements("new_tensor")
+@SparseBase.implements("new_tensor")
 def _(
     function: Any, self: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Any:

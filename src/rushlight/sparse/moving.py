@@ -15,7 +15,7 @@ from rushlight.sparse.tensors import (
     COO,
     WORDS,
     CompressedTensor,
-    SparseKind,
+    SparseBase,
     SparseTensor,
     adopt,
     backend_of,
@@ -103,7 +103,7 @@ def _swap(x: Any, first: int, second: int, node: str = "TransposeBackward0") -> 
     return permute(x, order, node)
 
 
-@SparseKind.implements("transpose", "swapaxes", "swapdims")
+@SparseBase.implements("transpose", "swapaxes", "swapdims")
 def _transpose(function: Any, input: Any, dim0: int, dim1: int) -> Any:
     n = input._where.size(0) if type(input) is SparseTensor else 0
     if n and max(wrap_dim(dim0, input.dim()), wrap_dim(dim1, input.dim())) >= n:
@@ -126,7 +126,7 @@ def _refuse_in_place(x: Any) -> None:
         )
 
 
-@SparseKind.implements("t")
+@SparseBase.implements("t")
 def _t(function: Any, input: Any) -> Any:
     if input.dim() > 2:
         raise RuntimeError(
@@ -155,10 +155,10 @@ for _name, _method in (
     ("squeeze_", _squeeze_in_place),
     ("unsqueeze_", _squeeze_in_place),
 ):
-    setattr(SparseKind, _name, _method)
+    setattr(SparseBase, _name, _method)
 
 
-@SparseKind.implements("mT", "H", "mH", "adjoint")
+@SparseBase.implements("mT", "H", "mH", "adjoint")
 def _(function: Any, input: Any) -> Any:
     made = _swap(input, -2, -1)
     return made.conj() if getattr(function, "__name__", "") in ("H", "mH", "adjoint") and input.is_complex() else made
@@ -212,7 +212,7 @@ def _by_values(x: Any, values: Tensor, shape: Sequence[int], node: str) -> Any:
     return with_values(made, values, node)
 
 
-@SparseKind.implements("select")
+@SparseBase.implements("select")
 def select(function: Any, input: Any, dim: int, index: int) -> Any:
     """One slice along a dim: a tensor in coordinates, strided where no sparse dim is left."""
     ndim = input.dim()
@@ -304,18 +304,18 @@ def _(function: Any, input: Any, dim: int, start: int, length: int, *, out: Any 
     return into_out(_chosen(x, kept, where, shape, True, "NarrowCopyBackward0"), out)
 
 
-@SparseKind.implements("unbind")
+@SparseBase.implements("unbind")
 def _(function: Any, input: Any, dim: int = 0) -> Any:
     dim = wrap_dim(dim, input.dim())
     return tuple([select(None, input, dim, k) for k in range(input.shape[dim])])
 
 
-@SparseKind.implements("__iter__")
+@SparseBase.implements("__iter__")
 def _(function: Any, self: Any) -> Any:
     return iter(self.unbind(0))
 
 
-@SparseKind.implements("__getitem__")
+@SparseBase.implements("__getitem__")
 def _(function: Any, self: Any, index: Any) -> Any:
     items = list(index) if isinstance(index, tuple) else [index]
     count = builtin_sum(1 for i in items if i is not None and i is not ...)
@@ -347,7 +347,7 @@ def _(function: Any, self: Any, index: Any) -> Any:
     return made
 
 
-@SparseKind.implements("__setitem__")
+@SparseBase.implements("__setitem__")
 def _(function: Any, self: Any, index: Any, value: Any) -> Any:
     raise TypeError("Cannot assign to a sparse tensor")
 
@@ -456,7 +456,7 @@ def _(function: Any, input: Any, dim: int) -> Any:
     return record("UnsqueezeBackward0", [input], made, rule)
 
 
-@SparseKind.implements("expand", "expand_as", "broadcast_to", "repeat", "tile")
+@SparseBase.implements("expand", "expand_as", "broadcast_to", "repeat", "tile")
 def _(function: Any, input: Any, *sizes: Any, **kwargs: Any) -> Any:
     if not is_sparse(input):  # only the template is sparse
         return input.expand(sizes[0].shape)

@@ -14,7 +14,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import record
-from rushlight.sparse.tensors import SparseKind, SparseTensor, bare, make_compressed, make_coo
+from rushlight.sparse.tensors import SparseBase, SparseTensor, bare, make_compressed, make_coo
 
 __all__ = [
     "add_rows", "blocks_of", "coalesce", "from_blocks", "flat_places", "gather", "is_sparse", "like", "masked", "needs_dtype", "pick", "spots", "split_places",
@@ -37,7 +37,7 @@ def needs_dtype(kernel: str, x: Any, *, only: frozenset[str] | None = None, neve
 
 def is_sparse(x: Any) -> bool:
     """Whether `x` is a sparse tensor of any layout."""
-    return isinstance(x, SparseKind)
+    return isinstance(x, SparseBase)
 
 
 # ***** indices *****

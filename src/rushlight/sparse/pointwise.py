@@ -28,7 +28,7 @@ from rushlight.sparse.tensors import (
     COO,
     WORDS,
     CompressedTensor,
-    SparseKind,
+    SparseBase,
     SparseTensor,
     adopt,
     backend_of,
@@ -74,12 +74,12 @@ def _node(name: str) -> str:
 
 
 def _unary(name: str) -> None:
-    @SparseKind.implements(name)
+    @SparseBase.implements(name)
     def apply(function: Any, input: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         plain = function_of(name)
         return into_out(elementwise(name, input, lambda v: plain(v, *args, **kwargs), _node(name)), out)
 
-    @SparseKind.implements(name + "_")
+    @SparseBase.implements(name + "_")
     def change(function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
         if type(input) is SparseTensor and not input._sorted and name not in LINEAR:
             raise RuntimeError(f"{name}_ requires coalesced input")
@@ -92,12 +92,12 @@ for _name in KEEPING_ZERO:
         _unary(_name)
 
 
-@SparseKind.implements("positive")
+@SparseBase.implements("positive")
 def _(function: Any, input: Any) -> Any:
     return input
 
 
-@SparseKind.implements("dropout")
+@SparseBase.implements("dropout")
 def _(function: Any, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if training and p > 0:
         raise NotImplementedError(
@@ -111,12 +111,12 @@ def _(function: Any, input: Any) -> Any:
     return elementwise("angle", input, function_of("angle"), "AngleBackward0")
 
 
-@SparseKind.implements("conj", "resolve_conj")
+@SparseBase.implements("conj", "resolve_conj")
 def _(function: Any, input: Any) -> Any:
     return elementwise("conj", input, rushlight.conj, "ConjBackward0") if input.is_complex() else input
 
 
-@SparseKind.implements("real", "imag")
+@SparseBase.implements("real", "imag")
 def _(function: Any, input: Any) -> Any:
     if not input.is_complex():
         if call_of(function) == "imag":
@@ -136,7 +136,7 @@ def _(function: Any, input: Any, *, out: Any = None) -> Any:
     return into_out(_power(input, 2), out)
 
 
-@SparseKind.implements("threshold_backward")
+@SparseBase.implements("threshold_backward")
 def _(function: Any, grad: Any, input: Any, threshold: float) -> Any:
     return grad * (input > threshold)
 
@@ -246,7 +246,7 @@ def _as_operand(x: Any) -> Any:
     return x if isinstance(x, Tensor) else rushlight.tensor(x)
 
 
-@SparseKind.implements("add")
+@SparseBase.implements("add")
 def add(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Any:
     """Sparse + sparse, or strided + sparse; compressed + strided too."""
     a, b = _as_operand(input), _as_operand(other)
@@ -262,7 +262,7 @@ def add(function: Any, input: Any, other: Any, *, alpha: Any = 1, out: Any = Non
     return into_out(_add_to_dense(a, b, alpha, False), out)
 
 
-@SparseKind.implements("add_")
+@SparseBase.implements("add_")
 def _add_(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
     if not is_sparse(input):
         return _add_to_dense(input, other, alpha, True)
@@ -285,7 +285,7 @@ def _(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
     return _add_(None, input, other, alpha=-alpha)
 
 
-@SparseKind.implements("rsub")
+@SparseBase.implements("rsub")
 def _(function: Any, input: Any, other: Any, *, alpha: Any = 1) -> Any:
     return rushlight.sub(_as_operand(other), input, alpha=alpha)
 
@@ -436,12 +436,12 @@ def _same_places(a: Any, b: Any) -> bool:
     return a.dim() == b.dim() and n == b._where.size(0) and a.shape[:n] == b.shape[:n]
 
 
-@SparseKind.implements("mul")
+@SparseBase.implements("mul")
 def _mul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     return into_out(_multiply(input, other), out)
 
 
-@SparseKind.implements("mul_")
+@SparseBase.implements("mul_")
 def _(function: Any, input: Any, other: Any) -> Any:
     if not is_sparse(input):
         if type(other) is CompressedTensor:

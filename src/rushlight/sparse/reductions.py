@@ -11,7 +11,7 @@ from rushlight._interface.operators import function_of
 from rushlight._interface.tensors import wrap_dim
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import add_rows, coalesce, flat_places, is_sparse, needs_dtype, values_of, with_values
-from rushlight.sparse.tensors import COO, WORDS, SparseKind, SparseTensor, backend_of, bare, make_coo
+from rushlight.sparse.tensors import COO, WORDS, SparseBase, SparseTensor, backend_of, bare, make_coo
 
 __all__ = ["log_softmax", "softmax", "spdiags", "spsolve", "sum"]
 
@@ -79,7 +79,7 @@ def _summed(x: Any, dims: list[int], dtype: Any) -> Any:
     return with_values(make_coo(places[:, first], values, shape, True), values, "SparseSumBackward0")
 
 
-@SparseKind.implements("sum")
+@SparseBase.implements("sum")
 def _(function: Any, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     if dim is None:
         shape = tuple(input.shape)

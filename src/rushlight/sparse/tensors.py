@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 from rushlight import SPARSE_LAYOUTS, Tensor, can_cast, is_grad_enabled
 from rushlight import layout as Layout
-from rushlight._interface.kinds import Kind, form_there, make_kind
+from rushlight._interface.dispatch_types import DispatchType, form_there, make_dispatch_tensor
 from rushlight._interface.tensors import Spec, alias, version_of
 
 __all__ = [
     "CompressedTensor",
-    "SparseKind",
+    "SparseBase",
     "SparseTensor",
     "adopt",
     "backend_of",
@@ -42,8 +42,8 @@ WORDS = {
 }  # fmt: skip
 
 
-class SparseKind(Kind):
-    """Base of both kinds of sparse tensor."""
+class SparseBase(DispatchType):
+    """Base of both classes of sparse tensors."""
 
     __slots__ = ("_held", "_since")
 
@@ -125,7 +125,7 @@ class SparseKind(Kind):
         return form_there(self) or ours
 
 
-class SparseTensor(SparseKind):
+class SparseTensor(SparseBase):
     """Coordinates and values; where `_sorted` is set the coordinates are in order and no two are the same."""
 
     __slots__ = ("_sorted", "_where")
@@ -145,7 +145,7 @@ class SparseTensor(SparseKind):
         )
 
 
-class CompressedTensor(SparseKind):
+class CompressedTensor(SparseBase):
     """CSR, CSC, BSR or BSC: `_pointers` say where each row's (or column's) entries begin and end, `_others` their
     columns (or rows).
     """
@@ -168,14 +168,14 @@ class CompressedTensor(SparseKind):
 
 def backend_of(x: Any) -> str:
     """PyTorch's name for the kernels of a tensor's layout and device: `SparseCPU`, `SparseCsrCUDA`, `CPU`."""
-    family = x.backend if isinstance(x, SparseKind) else ""
+    family = x.backend if isinstance(x, SparseBase) else ""
     return family + {"meta": "Meta"}.get(x.device.type, x.device.type.upper())
 
 
 def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool) -> Any:
     """A tensor in coordinates over these parts, which lose their history."""
     _check_devices(values, ("indices", where))
-    made = make_kind(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
+    made = make_dispatch_tensor(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._where, made._held, made._sorted = _plain(where), _plain(values), in_order or where._spec.shape[1] < 2
     made._since = -version_of(values)
     return made
@@ -184,7 +184,7 @@ def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool
 def make_compressed(layout: Layout, pointers: Tensor, others: Tensor, values: Tensor, shape: Sequence[int]) -> Any:
     """A compressed tensor over these parts, which lose their history."""
     _check_devices(values, ("compressed_indices", pointers), ("plain_indices", others))
-    made = make_kind(CompressedTensor, Spec.of(values.dtype, values.device, tuple(shape)))
+    made = make_dispatch_tensor(CompressedTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._pointers, made._others, made._held, made._format = _plain(pointers), _plain(others), _plain(values), layout
     made._since = -version_of(values)
     return made
@@ -220,7 +220,7 @@ def bare(x: Any) -> Any:
 def take_parts(x: Any, other: Any) -> None:
     """Let `x` hold what `other` holds: a change in place."""
     changed = x._changed
-    for cls in type(x).__mro__[: type(x).__mro__.index(Kind)]:
+    for cls in type(x).__mro__[: type(x).__mro__.index(DispatchType)]:
         for name in cls.__dict__.get("__slots__", ()):
             setattr(x, name, getattr(other, name))
     x._spec, x._since = other._spec, changed + 1 - version_of(x._held)
@@ -242,7 +242,7 @@ def into_out(made: Any, out: Any) -> Any:
             "functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad."
         )
     cast = same_dtype(made, out)
-    if not isinstance(out, Kind):
+    if not isinstance(out, DispatchType):
         return out.resize_(cast.shape).copy_(cast)
     take_parts(out, cast)
     return out
@@ -258,7 +258,7 @@ def same_dtype(made: Any, x: Any) -> Any:
 
 
 def _cpp(x: Any) -> str:
-    return str((x._held if isinstance(x, Kind) else x).type()).removeprefix("torch.").removesuffix("Tensor")
+    return str((x._held if isinstance(x, DispatchType) else x).type()).removeprefix("torch.").removesuffix("Tensor")
 
 
 def adopt(x: Any, made: Any) -> Any:

@@ -413,8 +413,8 @@ def _strangers(rank: int, size: int) -> int:
     assert rpc.rpc_sync(to, double, args=(4,)) == 8
     for head in (
         b"\xff" * 16,
-        frames._HEAD.pack(frames.Kind.CALL, 0, 9, 1, 0),
-        frames._HEAD.pack(frames.Kind.FETCH, 0, 2, 1 << 20, 0),
+        frames._HEAD.pack(frames.FrameType.CALL, 0, 9, 1, 0),
+        frames._HEAD.pack(frames.FrameType.FETCH, 0, 2, 1 << 20, 0),
     ):
         try:
             frames.read_frame(io.BytesIO(head))

@@ -7,7 +7,7 @@ from numpy import ndarray as _ndarray
 from rushlight._base.handles import RemovableHandle as _RemovableHandle
 from rushlight._engine.autograd.node import Node as _Node
 from rushlight._engine.core.storage import TypedStorage as _TypedStorage, UntypedStorage as _UntypedStorage
-from rushlight._engine.kinds.quantized import QScheme as _QScheme
+from rushlight._engine.dispatch_types.quantized import QScheme as _QScheme
 from rushlight._engine.random.random import Generator as _Generator
 from rushlight._types.device import Device as _Device
 from rushlight._types.dtype import DType as _DType

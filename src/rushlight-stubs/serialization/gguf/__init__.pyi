@@ -7,7 +7,7 @@ from rushlight.serialization.gguf.packed import PackedEmbedding as PackedEmbeddi
 from rushlight.serialization.gguf.packed import PackedLinear as PackedLinear
 from rushlight.serialization.gguf.packed import PackedWeight as PackedWeight
 from rushlight.serialization.gguf.reading import TensorInfo as TensorInfo
-from rushlight.serialization.gguf import kinds as kinds
+from rushlight.serialization.gguf import block_types as block_types
 from rushlight.serialization.gguf.reading import load_file as load_file
 from rushlight.serialization.gguf.packed import load_packed as load_packed
 from rushlight.serialization.gguf.reading import open_file as open_file

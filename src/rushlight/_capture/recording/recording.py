@@ -38,8 +38,8 @@ from rushlight._engine.autograd.node import edge_of, split_edge
 from rushlight._engine.core.memory import MEMORY, empty_spec, has_memory, root_of
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._engine.functorch.transformed import LEVELS
-from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.random.random import STATE_SIZE
 from rushlight._native.mutable_objects import own_attributes
 from rushlight._types.device import CPU, Device
@@ -374,7 +374,7 @@ class Recording:
             return made
         if not isinstance(x, Tensor):
             raise TypeError(f"stand_in() takes a tensor, not {type(x).__name__}")
-        if isinstance(x, Kind) or x._storage is None:  # a wrapper of other tensors
+        if isinstance(x, DispatchType) or x._storage is None:  # a wrapper of other tensors
             raise RecordingError(f"a {type(x).__name__} cannot be part of a recorded program yet")
         spec = x._spec
         if isinstance(spec.device, RecordedDevice) or not has_memory(spec):

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "MOST_INTEGERS", "Frame", "Kind", "Malformed", "packed_frame", "read_frame"]
+__all__ = ["FRAME_TYPES", "MOST_INTEGERS", "Frame", "FrameType", "Malformed", "packed_frame", "read_frame"]
 
 _HEAD = struct.Struct("<BBHIQ")  # kind, zero, integers, parts, number
 MOST_INTEGERS, MOST_PARTS = 60_000, 1 << 20
@@ -24,8 +24,8 @@ class Malformed(Exception):
     """The bytes that came are no frame."""
 
 
-class Kind:
-    """Kinds of frames."""
+class FrameType:
+    """Types of frames."""
 
     (
         ANSWER, FAILURE, CALL, REMOTE, FETCH, FORK, ACCEPT, DELETE, GRADIENTS, MARK, CLEANUP, GOODBYE,
@@ -40,19 +40,19 @@ class Shape(NamedTuple):
 
 
 _SOME = (1, MOST_PARTS)
-KINDS = {
-    Kind.ANSWER: Shape((0, MOST_INTEGERS), (0, MOST_PARTS)),  # to the request with this number
-    Kind.FAILURE: Shape((0, 0), (1, 1)),  # the error of a request, as text
-    Kind.CALL: Shape((2, 2), _SOME),  # autograd context, message; function and arguments
-    Kind.REMOTE: Shape((4, 4), _SOME),  # context, message, reference, fork; function and arguments
-    Kind.FETCH: Shape((2, 2), (0, 0)),  # context, reference
-    Kind.FORK: Shape((2, 2), (0, 0)),  # reference, fork
-    Kind.ACCEPT: Shape((1, 1), (0, 0)),  # fork
-    Kind.DELETE: Shape((2, 2), (0, 0)),  # reference, fork
-    Kind.GRADIENTS: Shape((4, 4), _SOME),  # context, pass, message, whether the graph is kept; gradients
-    Kind.MARK: Shape((3, MOST_INTEGERS), (0, 0)),  # context, pass, messages
-    Kind.CLEANUP: Shape((1, 1), (0, 0)),  # context
-    Kind.GOODBYE: Shape((0, 0), (0, 0)),  # this worker ends on purpose
+FRAME_TYPES = {
+    FrameType.ANSWER: Shape((0, MOST_INTEGERS), (0, MOST_PARTS)),  # to the request with this number
+    FrameType.FAILURE: Shape((0, 0), (1, 1)),  # the error of a request, as text
+    FrameType.CALL: Shape((2, 2), _SOME),  # autograd context, message; function and arguments
+    FrameType.REMOTE: Shape((4, 4), _SOME),  # context, message, reference, fork; function and arguments
+    FrameType.FETCH: Shape((2, 2), (0, 0)),  # context, reference
+    FrameType.FORK: Shape((2, 2), (0, 0)),  # reference, fork
+    FrameType.ACCEPT: Shape((1, 1), (0, 0)),  # fork
+    FrameType.DELETE: Shape((2, 2), (0, 0)),  # reference, fork
+    FrameType.GRADIENTS: Shape((4, 4), _SOME),  # context, pass, message, whether the graph is kept; gradients
+    FrameType.MARK: Shape((3, MOST_INTEGERS), (0, 0)),  # context, pass, messages
+    FrameType.CLEANUP: Shape((1, 1), (0, 0)),  # context
+    FrameType.GOODBYE: Shape((0, 0), (0, 0)),  # this worker ends on purpose
 }
 
 
@@ -86,7 +86,7 @@ def read_frame(stream: Any) -> Frame | None:
     if not head:
         return None
     kind, zero, n_integers, n_parts, number = _HEAD.unpack(_whole(head, _HEAD.size))
-    shape = KINDS.get(kind)
+    shape = FRAME_TYPES.get(kind)
     if shape is None or zero:
         raise Malformed(f"no frame has the kind {kind}")
     for count, (least, most), what in ((n_integers, shape.integers, "integers"), (n_parts, shape.parts, "parts")):

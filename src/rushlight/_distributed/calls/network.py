@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 
 from rushlight._base.forking import free_after_fork
-from rushlight._distributed.calls.frames import Frame, Kind, Malformed, read_frame
+from rushlight._distributed.calls.frames import Frame, FrameType, Malformed, read_frame
 from rushlight._distributed.calls.links import ANSWERS_WITHIN, Link, Stranger, greet, welcome
 from rushlight._distributed.errors import DistNetworkError
 
@@ -158,7 +158,7 @@ class Network:
         why = "its connection was closed"
         try:
             while (frame := read_frame(link.stream)) is not None:
-                if frame.kind == Kind.GOODBYE:
+                if frame.kind == FrameType.GOODBYE:
                     self._leave(link)
                     return
                 self._receive(link.peer, frame)
@@ -210,7 +210,7 @@ class Network:
         _shut(self._listener)
         for link in links:
             try:
-                link.send(Frame(Kind.GOODBYE, 0, (), []))
+                link.send(Frame(FrameType.GOODBYE, 0, (), []))
             except OSError:
                 pass  # it has gone too
             self._drop(link)

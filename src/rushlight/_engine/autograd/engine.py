@@ -23,7 +23,7 @@ from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, GRAD, OBSERVED,
 from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, meta_of, plain_classes
 from rushlight._engine.dispatch.plans.native_plans import ready
 from rushlight._engine.dispatch.watch import observed_node
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
@@ -58,7 +58,9 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
             elif held is None:
                 own = HOOKS.own_below if STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes else _own
                 meta.grad = own(variable, grad)
-            elif isinstance(held, Kind) and not isinstance(grad, Kind):  # a sparse gradient becomes a strided one
+            elif isinstance(held, DispatchType) and not isinstance(
+                grad, DispatchType
+            ):  # a sparse gradient becomes a strided one
                 meta.grad = OPS["add"](grad, held)
             else:
                 OPS["add_"](held, grad)
@@ -80,7 +82,7 @@ def joined_gradients(held: Tensor, grad: Tensor) -> Tensor:
     """The sum of two gradients; one of a special kind comes second, because a sparse tensor cannot add a strided one in
     place.
     """
-    return OPS["add"](grad, held) if isinstance(held, Kind) else OPS["add"](held, grad)
+    return OPS["add"](grad, held) if isinstance(held, DispatchType) else OPS["add"](held, grad)
 
 
 # Reference counts of an unshared gradient and its storage, as `_own` sees them; measured, since interpreters differ.
@@ -111,7 +113,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
     if _LIMITS[0] < 0:
         _LIMITS[:] = sys.getrefcount(grad), sys.getrefcount(grad._storage)
         return grad
-    if isinstance(grad, Kind):
+    if isinstance(grad, DispatchType):
         return grad.clone()
     if grad._spec.shape != spec.shape:
         grad = OPS["expand"](grad, spec.shape)

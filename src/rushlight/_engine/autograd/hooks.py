@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._engine.autograd.node import AccumulateGrad, Node
 from rushlight._engine.core.tensor import Tensor, meta_of
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 
 __all__ = [
     "after_node",
@@ -141,10 +141,10 @@ def retain_gradients(retained: Mapping[int, Any], grads: Sequence[Any]) -> None:
         if meta.grad is None:
             meta.grad = (
                 grad.clone()
-                if isinstance(grad, Kind)
+                if isinstance(grad, DispatchType)
                 else grad.contiguous()
                 if not grad._spec.contiguous
                 else grad.clone()
             )
         else:
-            meta.grad = grad + meta.grad if isinstance(meta.grad, Kind) else meta.grad + grad
+            meta.grad = grad + meta.grad if isinstance(meta.grad, DispatchType) else meta.grad + grad

@@ -38,9 +38,9 @@ from rushlight._engine.dispatch.plans.native_lookup import (
 )
 from rushlight._engine.dispatch.plans.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._engine.indexing.inplace import check_captured, check_inference, check_writable, grow
 from rushlight._engine.indexing.view import link_view
-from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.shapes.memory import IMAGINARY
@@ -117,7 +117,7 @@ def _holds_kind(args: Any) -> bool:
         kind = type(a)
         if kind in plain_classes or kind is int or kind is float or a is None:
             continue
-        if isinstance(a, Kind) or isinstance(a, (tuple, list)) and _holds_kind(a):
+        if isinstance(a, DispatchType) or isinstance(a, (tuple, list)) and _holds_kind(a):
             return True
     return False
 
@@ -196,7 +196,7 @@ def contiguous(x: Tensor, memory_format: Any = FORMATS["contiguous_format"]) -> 
 
 def detach(x: Tensor) -> Tensor:
     """The same memory outside of the graph."""
-    if isinstance(x, Kind):
+    if isinstance(x, DispatchType):
         return type(x).answer(detach, (x,), {})
     out = _detached(x)
     return ran(_DETACHING[0], (x,), out) if _DETACHING else out
@@ -306,7 +306,7 @@ def to_device(x: Tensor, device: Device, wait: bool = True) -> Tensor:
     """`x` on another device; the gradient flows through.  `wait` as of `moved`."""
     if x.device is device:
         return x
-    if isinstance(x, Kind):
+    if isinstance(x, DispatchType):
         return type(x).answer(to_device, (x, device), {})
     not_cacheable()
     before = STATE.word
@@ -424,7 +424,7 @@ def item(x: Tensor) -> Any:
             handled, made = HOOKS.below(item, (x,), {})
             if handled:
                 return made
-        if isinstance(x, Kind):
+        if isinstance(x, DispatchType):
             return type(x).answer(item, (x,), {})
         if spec.numel != 1:
             raise RuntimeError(
@@ -459,7 +459,7 @@ def answer(x: Tensor) -> Any:
 def tolist(x: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-dim tensor."""
     known = _ROWS.get(x._spec)
-    if known is not None and x._ptr and RUNS.now is None and (type(x) is Tensor or not isinstance(x, Kind)):
+    if known is not None and x._ptr and RUNS.now is None and (type(x) is Tensor or not isinstance(x, DispatchType)):
         return known(x._ptr)
     not_cacheable()
     if not x._spec.ndim:
@@ -470,7 +470,7 @@ def tolist(x: Tensor) -> Any:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     spec = x._spec
     check_memory(spec)
-    if spec.numel and not isinstance(x, Kind) and is_host_memory(spec):
+    if spec.numel and not isinstance(x, DispatchType) and is_host_memory(spec):
         reader = nested_reader(spec)
         if reader is not None:
             _ROWS[spec] = reader

@@ -14,7 +14,7 @@ from rushlight._base.pytree import tree_map
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, followed
 from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, plain_classes
-from rushlight._engine.kinds.kinds import Kind, ask_kinds
+from rushlight._engine.dispatch_types.base import DispatchType, ask_dispatch_types
 
 __all__ = [
     "WATCH",
@@ -133,7 +133,7 @@ def has_override(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     _collect(args, found)
     if kwargs:
         _collect(kwargs.values(), found)
-    return [value for value in found if not isinstance(value, Kind)]
+    return [value for value in found if not isinstance(value, DispatchType)]
 
 
 def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Any]:
@@ -156,17 +156,17 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
         _collect(kwargs.values(), found)
     if not found and not state.dispatch_modes and not dispatch_classes:
         return False, None
-    kinds = [v for v in found if isinstance(v, Kind)]
-    asked = [] if state.overrides_off else [v for v in found if not isinstance(v, Kind)]
+    typed = [v for v in found if isinstance(v, DispatchType)]
+    asked = [] if state.overrides_off else [v for v in found if not isinstance(v, DispatchType)]
     if asked:
         return True, ask(function, asked, args, kwargs)
-    if (state.dispatch_modes or dispatch_classes) and not any(v.above_modes for v in kinds):
+    if (state.dispatch_modes or dispatch_classes) and not any(v.above_modes for v in typed):
         handled, made = HOOKS.below(function, args, kwargs)
         if handled:
             return True, made
-    if not kinds or isinstance(function, _Again):  # kinds of tensors have their own properties and plain methods
+    if not typed or isinstance(function, _Again):  # dispatch types have their own properties and plain methods
         return False, None
-    return True, ask_kinds(function, kinds, args, kwargs)
+    return True, ask_dispatch_types(function, typed, args, kwargs)
 
 
 def as_arguments(relevant: Iterable[Any]) -> list[Any]:
@@ -268,21 +268,21 @@ def _note_class(cls: Any) -> None:
     """Treat a class without an override as plain, so that its tensors take the fast path; for other classes properties
     call the override too.
     """
-    if cls is Kind:
+    if cls is DispatchType:
         return
-    if not issubclass(cls, Kind) and cls.__torch_dispatch__ is not disabled_torch_dispatch:
+    if not issubclass(cls, DispatchType) and cls.__torch_dispatch__ is not disabled_torch_dispatch:
         dispatch_classes.add(cls)
         HOOKS.asks = True
         if getattr(cls.__torch_function__, "__func__", None) is default_torch_function:
             cls.__torch_function__ = disabled_torch_function  # results are what the dispatch gives, not made this class
         if cls.__torch_function__ is disabled_torch_function:
             return
-    elif not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
+    elif not issubclass(cls, DispatchType) and cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
         HOOKS.plain_class_added(cls)
         return
     HOOKS.asks = True
-    if issubclass(cls, Kind):
+    if issubclass(cls, DispatchType):
         _ask_methods(cls)
         return
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
@@ -299,8 +299,8 @@ def _note_class(cls: Any) -> None:
             setattr(cls, name, _asking_method(value))
 
 
-def _ask_methods(cls: type[Kind]) -> None:
-    """Let a kind handle plain methods of Tensor and properties that are operators; facts such as `shape` come from its
+def _ask_methods(cls: type[DispatchType]) -> None:
+    """Let a dispatch type handle plain methods of Tensor and properties that are operators; facts such as `shape` come from its
     spec.
     """
     for name, value in _plain_attributes():
@@ -310,16 +310,16 @@ def _ask_methods(cls: type[Kind]) -> None:
             continue
         if isinstance(value, property):
             if name in _TENSOR_PROPERTIES:
-                setattr(cls, name, _asking_kind(name, value))
+                setattr(cls, name, _asking_type(name, value))
         elif _is_plain_method(name, value):
             setattr(cls, name, _asking_method(value))
 
 
-def _asking_kind(name: str, plain: property) -> property:
-    """A property that a kind handles under the property's name."""
+def _asking_type(name: str, plain: property) -> property:
+    """A property that a dispatch type handles under the property's name."""
 
     def get(self: Any) -> Any:
-        return ask_kinds(get, [self], (self,), {})
+        return ask_dispatch_types(get, [self], (self,), {})
 
     get.__name__ = name
     return property(get, plain.fset, plain.fdel, plain.__doc__)

@@ -15,6 +15,7 @@ from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.plans.bind import bind, flatten
+from rushlight._engine.dispatch_types.base import call_name, make_dispatch_tensor
 from rushlight._engine.functorch.aliasing import Windows, families, join, link, without_grad
 from rushlight._engine.functorch.batched_operators import batched_operator
 from rushlight._engine.functorch.level_calls import are_looked_on, level_call
@@ -28,7 +29,6 @@ from rushlight._engine.functorch.transformed import (
     table_function,
     tensors_in,
 )
-from rushlight._engine.kinds.kinds import call_name, make_kind
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
@@ -168,7 +168,9 @@ def batched(value: Tensor, level: int, shared: bool = False) -> Any:
             return batched(batched(value.value.transpose(0, 1), level, shared), value.level)
         return value.over(*[batched(part, level, shared) for part in value.insides])
     spec = value._spec
-    made = make_kind(BatchedTensor, Spec.of(spec.dtype, spec.device, tuple(spec.shape)[1:], tuple(spec.strides)[1:]))
+    made = make_dispatch_tensor(
+        BatchedTensor, Spec.of(spec.dtype, spec.device, tuple(spec.shape)[1:], tuple(spec.strides)[1:])
+    )
     made.value, made.level = value, level
     if shared:
         made.shared = True

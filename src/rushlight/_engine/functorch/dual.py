@@ -16,6 +16,7 @@ from rushlight._engine.core.state import new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.plans.bind import bind, flatten
+from rushlight._engine.dispatch_types.base import make_dispatch_tensor
 from rushlight._engine.functorch.aliasing import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result, in_front, kept, peeled, widen
 from rushlight._engine.functorch.batched_operators import tangent_operator
@@ -30,7 +31,6 @@ from rushlight._engine.functorch.transformed import (
     tensors_in,
     top_level,
 )
-from rushlight._engine.kinds.kinds import make_kind
 from rushlight._ops.table import Operator
 from rushlight._types.spec import Spec
 
@@ -144,7 +144,7 @@ def dual(primal: Tensor, tangent: Tensor, level: int) -> Any:
             return dual(dual(first[0], second[0], level), dual(first[1], second[1], level), top.level)
         size = top.value.shape[0]
         return batched(dual(in_front(primal, top.level, size), in_front(tangent, top.level, size), level), top.level)
-    made = make_kind(DualTensor, primal._spec)
+    made = make_dispatch_tensor(DualTensor, primal._spec)
     made.primal, made.tangent, made.level = primal, tangent, level
     if level <= len(LEVELS.stack) and LEVELS.stack[level - 1].kind == "dual":
         _remember(made)

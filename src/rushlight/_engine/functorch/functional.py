@@ -17,10 +17,10 @@ from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
+from rushlight._engine.dispatch_types.base import call_name, make_dispatch_tensor
 from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result
 from rushlight._engine.functorch.dual import dual
 from rushlight._engine.functorch.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in
-from rushlight._engine.kinds.kinds import call_name, make_kind
 from rushlight._types.dtype import BOOL, INT64, UINT8
 
 __all__ = ["FunctionalTensor", "functional", "value_below", "value_of"]
@@ -109,7 +109,7 @@ def functional(value: Any, level: int, parent: FunctionalTensor | None = None, r
     """
     if isinstance(value, Transformed) and value.level >= level:
         return value if isinstance(value, FunctionalTensor) else _below(value, level, functional)
-    made = make_kind(FunctionalTensor, value._spec)
+    made = make_dispatch_tensor(FunctionalTensor, value._spec)
     made.held, made.level, made.parent, made.remake, made.version = value, level, parent, remake, 0
     made.seen = made.root.version
     return made

@@ -19,7 +19,7 @@ from rushlight._engine.core.creation import from_numpy
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import GRAD, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, meta_of
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 
 __all__ = ["NumpyCallbackNode", "call_numpy"]
 
@@ -77,7 +77,7 @@ def call_numpy(
     name: str, function: Callable[..., Any], inputs: Sequence[Tensor], gradient: Gradient | None
 ) -> list[Tensor]:
     """The results of `function`, called with the inputs as NumPy arrays; without `gradient` there is no derivative."""
-    if HOOKS.asks and any(isinstance(x, Kind) for x in inputs):
+    if HOOKS.asks and any(isinstance(x, DispatchType) for x in inputs):
         return TRANSFORMS["call_numpy"](name, function, inputs, gradient)
     for x in inputs:
         if x._storage is None:

@@ -1,9 +1,9 @@
 """Levels of function transforms, and tensors that belong to one.
 
-`vmap`, `jvp` and `grad` each open a level while they run a function.  A tensor that takes part in a level is of a
-kind of its own: batched (`_engine.functorch.batched`) or dual (`_engine.functorch.dual`), around a tensor of the
+`vmap`, `jvp` and `grad` each open a level while they run a function.  A tensor that takes part in a level has a
+dispatch type: batched (`_engine.functorch.batched`) or dual (`_engine.functorch.dual`), around a tensor of the
 levels below.  A call is answered by the highest level among its arguments, which calls derived operators on what is
-inside; so levels nest in any order.  `grad` needs no kind: a fresh alias of its argument is all that the ordinary
+inside; so levels nest in any order.  `grad` needs no such type: a fresh alias of its argument is all that the ordinary
 engine wants.
 """
 
@@ -19,8 +19,8 @@ from rushlight._engine.core.state import STATE, TRANSFORMS, VMAP, inherit
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
+from rushlight._engine.dispatch_types.base import DispatchType, call_name
 from rushlight._engine.indexing.indexing import split_index
-from rushlight._engine.kinds.kinds import Kind, call_name
 from rushlight._host.dispatch_words import BIRTH, LEAST_BIRTH
 from rushlight._host.runtime import runtime
 from rushlight._ops.table import OPERATORS
@@ -182,14 +182,14 @@ _INPLACE: dict[str, Any] = {}
 
 
 def table_function(name: str) -> Any:
-    """An operator of the table as a function that dispatches on kinds of tensors."""
+    """An operator of the table as a function that dispatches on types of tensors."""
     if name not in _FUNCTIONS:
         _FUNCTIONS[name] = make_function(Caller(OPERATORS[name]))
     return _FUNCTIONS[name]
 
 
 def inplace_function(name: str) -> Any:
-    """The in-place form of an operator of the table, which dispatches on kinds of tensors."""
+    """The in-place form of an operator of the table, which dispatches on types of tensors."""
     if name not in _INPLACE:
         _INPLACE[name] = make_inplace(InplaceCaller(Caller(OPERATORS[name])))
     return _INPLACE[name]
@@ -201,12 +201,12 @@ def is_inplace(function: Any) -> bool:
     return op is not None and function.__name__.endswith("_") and not op.public.endswith("_")
 
 
-class Transformed(Kind):
+class Transformed(DispatchType):
     """Base of batched and dual tensors."""
 
     __slots__ = ()
 
-    rank: ClassVar[int] = 100  # asked before the kinds that say how elements are stored
+    rank: ClassVar[int] = 100  # asked before the types that say how elements are stored
     above_modes: ClassVar[bool] = True
     level_name: ClassVar[str] = ""  # with which the names of calls at a level begin
     level: int
@@ -230,7 +230,7 @@ class Transformed(Kind):
         if "out" in kwargs and kwargs["out"] is None:
             kwargs = {k: v for k, v in kwargs.items() if k != "out"}
         for each in cls.__mro__:
-            handler = each.__dict__.get("handlers", {}).get(name) if issubclass(each, Kind) else None
+            handler = each.__dict__.get("handlers", {}).get(name) if issubclass(each, DispatchType) else None
             if handler is not None:
                 return handler(level, function, *args, **kwargs)
         op = getattr(function, "operator", None)

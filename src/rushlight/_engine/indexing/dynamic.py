@@ -13,7 +13,7 @@ from rushlight._engine.core.memory import empty_spec, has_memory
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, make, plain_classes
 from rushlight._engine.dispatch.plans.native_plans import native_device
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
@@ -30,7 +30,7 @@ def _routine(x: Tensor, name: str, key: Any = None) -> Any:
 def _as_mask(x: Tensor) -> Tensor:
     """Contiguous bool: what is not zero."""
     check_memory(x._spec)
-    if x._spec.dtype is BOOL and x._spec.contiguous and x._storage is not None and not isinstance(x, Kind):
+    if x._spec.dtype is BOOL and x._spec.contiguous and x._storage is not None and not isinstance(x, DispatchType):
         return x
     if not has_memory(x._spec):
         raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")
@@ -40,7 +40,7 @@ def _as_mask(x: Tensor) -> Tensor:
     STATE.word = before & ~GRAD
     try:
         mask = x if x._spec.dtype is BOOL else convert.call("ne", x, 0)
-        if isinstance(mask, Kind):
+        if isinstance(mask, DispatchType):
             return type(mask).answer(nonzero, (mask,), {})
         return convert.contiguous(mask)
     finally:
@@ -128,7 +128,7 @@ def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
     if x._spec.ndim == 0:
         return (nonzero_places(x),)
     coordinates = _small_counter(x)
-    if coordinates is not None and not isinstance(x, Kind):
+    if coordinates is not None and not isinstance(x, DispatchType):
         mask = _as_mask(x)
         count, storage = coordinates(mask._ptr, x._spec.shape)
         spec, start = _places_spec(count), storage.ptr
@@ -146,7 +146,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     if tuple(mask._spec.shape) != shape:
         mask = mask.expand(shape)
     size = x._spec.dtype.itemsize
-    if (STATE.word & GRAD and x._rg) or size > 8 or isinstance(x, Kind):
+    if (STATE.word & GRAD and x._rg) or size > 8 or isinstance(x, DispatchType):
         flat = convert.call("clone_contiguous", x) if not x._spec.contiguous else x
         return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))
     dense, source = _as_mask(mask), convert.contiguous(convert.resolved(x))

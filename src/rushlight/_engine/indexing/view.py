@@ -34,7 +34,7 @@ from rushlight._engine.dispatch.plans.native_plans import Recast, retyped_plan
 from rushlight._engine.dispatch.plans.native_plans import view_plan as native_view
 from rushlight._engine.dispatch.plans.plan_templates import LazyFallback, ShowTemplate
 from rushlight._engine.dispatch.plans.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._graph.core import Graph
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._ops.table import Operator
@@ -437,7 +437,7 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
 
 def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """A view with any shape, strides and offset (in elements, from the start of the storage)."""
-    if isinstance(input, Kind):
+    if isinstance(input, DispatchType):
         return type(input).answer(as_strided, (input, size, stride, storage_offset), {})
     if not isinstance(input, Tensor):
         raise TypeError(f"as_strided(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")

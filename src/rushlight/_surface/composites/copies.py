@@ -13,8 +13,8 @@ from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
 from rushlight._engine.dispatch.plans.native_plans import view_plan
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._engine.indexing.view import link_view
-from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of, into_given, row_named
@@ -133,7 +133,7 @@ class UnsafeSplitWithSizesBackward0(UnsafeSplitBackward0):
 
 def _unsafe(kind: type[UnsafeSplitBackward0], name: str, input: Tensor, sizes: Any, dim: int) -> tuple[Tensor, ...]:
     """The views that `name` gives, as tensors of their own: autograd takes them for copies, and each counts its own changes."""
-    if isinstance(input, Kind):
+    if isinstance(input, DispatchType):
         return function_of(name)(input, sizes, dim)
     outs = tuple([HOOKS.data_of(part) for part in function_of(name)(convert.detach(input), sizes, dim)])
     if input._rg and STATE.word & GRAD:
@@ -210,7 +210,7 @@ def conj(input: Tensor) -> Tensor:
     """The complex conjugate, as a view: nothing is computed until it is read.  A real tensor itself."""
     if not input._spec.dtype.is_complex:
         return input
-    if isinstance(input, Kind):
+    if isinstance(input, DispatchType):
         return convert.call("conj_physical", input)
     return _seen_as(input, input._spec.conjugated(), ConjBackward0)
 
@@ -242,7 +242,7 @@ def _neg_view(input: Tensor) -> Tensor:
     kind = input._spec.dtype
     if kind.kind == "b" or kind.is_complex:
         raise RuntimeError(f"_neg_view() is made of real numbers, not of {kind}")
-    if isinstance(input, Kind):
+    if isinstance(input, DispatchType):
         return convert.call("neg", input)
     return _seen_as(input, input._spec.conjugated(), NegViewBackward0)
 

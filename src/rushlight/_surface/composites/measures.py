@@ -13,8 +13,8 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.out import write_out
 from rushlight._engine.dispatch.plans.native_lookup import not_cacheable
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._engine.indexing import dynamic
-from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of, reads_elements
@@ -453,7 +453,12 @@ def isin(
 
 def _run_starts(x: Tensor) -> Tensor:
     """Where a new value begins in a vector, or a new row in a matrix."""
-    if x._spec.ndim == 1 and not isinstance(x, Kind) and not x._spec.dtype.is_complex and x._storage is not None:
+    if (
+        x._spec.ndim == 1
+        and not isinstance(x, DispatchType)
+        and not x._spec.dtype.is_complex
+        and x._storage is not None
+    ):
         return dynamic.run_starts(x.contiguous())
     size = x._spec.shape[0]
     first = T["ones"](min(size, 1), dtype=BOOL, device=x.device)

@@ -8,7 +8,7 @@ from rushlight._base.errors import warn_once
 from rushlight._engine.core import convert
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import no_grad
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into as written
 from rushlight._surface.registry import SPACES, composite, function_of
@@ -149,7 +149,7 @@ def istft(
     end = start + length if length is not None else total - (n_fft // 2 if center else 0)
     stop = min(end, total)
     found, envelope = found.narrow(-1, start, stop - start), envelope.narrow(-1, start, stop - start)
-    known = isinstance(envelope, Kind) or envelope._storage is not None  # shapes alone say nothing of a window
+    known = isinstance(envelope, DispatchType) or envelope._storage is not None  # shapes alone say nothing of a window
     if known and convert.item(function_of("min_all")(T["abs"](envelope.detach()))) <= 1e-11:
         raise RuntimeError("window overlap add min: 1")
     found = found / envelope

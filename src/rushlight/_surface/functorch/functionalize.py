@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch_types.base import DispatchType, ask_dispatch_types, call_name
 from rushlight._engine.functorch.batched import BatchedTensor
 from rushlight._engine.functorch.functional import FunctionalTensor, functional, value_of
 from rushlight._engine.functorch.transformed import Level, Transformed, tensors_in
-from rushlight._engine.kinds.kinds import Kind, ask_kinds, call_name
 from rushlight._surface.function_modes import TorchFunctionMode
 from rushlight._surface.functorch.trees import tree_flatten, tree_unflatten
 
@@ -83,7 +83,7 @@ class _Made(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = list(tensors_in((args, kwargs or {})))
         if call_name(func) in FunctionalTensor.handlers and any(isinstance(t, FunctionalTensor) for t in given):
-            return ask_kinds(func, [t for t in given if isinstance(t, Kind)], args, kwargs or {})
+            return ask_dispatch_types(func, [t for t in given if isinstance(t, DispatchType)], args, kwargs or {})
         made = func(*args, **(kwargs or {}))
         if type(made) is Tensor and not given:
             return functional(made, self.level)

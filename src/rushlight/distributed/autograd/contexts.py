@@ -15,7 +15,7 @@ from typing import Any
 
 from rushlight import Tensor, is_grad_enabled
 from rushlight._interface.autograd import Node, edge_of, meta_of
-from rushlight._interface.calls import Frame, Gradients, Kind
+from rushlight._interface.calls import Frame, FrameType, Gradients
 from rushlight.distributed.rpc.running import AGENT, CONTEXT
 
 __all__ = [
@@ -209,7 +209,7 @@ def release_everywhere(context: Context) -> None:
     CONTEXTS.release(context.number)
     if AGENT.current is not None:
         for worker in sorted(context.workers):
-            AGENT.current.tell(worker, Kind.CLEANUP, context.number)
+            AGENT.current.tell(worker, FrameType.CLEANUP, context.number)
 
 
 def clean_up(source: int, frame: Frame) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import edge_of, split_edge
-from rushlight._interface.calls import MOST_INTEGERS, BackwardInPieces, Frame, Kind
+from rushlight._interface.calls import MOST_INTEGERS, BackwardInPieces, Frame, FrameType
 from rushlight.distributed.autograd.contexts import CONTEXTS, WORKER_BITS, Context, RecvRpcBackward, SendRpcBackward
 from rushlight.distributed.rpc.payload import packed, unpacked
 from rushlight.distributed.rpc.running import current_agent
@@ -82,7 +82,7 @@ class _Pass:
         for worker, messages in by_worker.items():
             for start in range(0, len(messages), _AT_ONCE):
                 integers = (self.context.number, self.number, *messages[start : start + _AT_ONCE])
-                self.agent.request(worker, Kind.MARK, integers, [], gathering.begin())
+                self.agent.request(worker, FrameType.MARK, integers, [], gathering.begin())
 
     # ***** gradients *****
 
@@ -119,7 +119,7 @@ class _Pass:
         assert self.gathering is not None
         payload = packed([None if g is None else g.detach() for g in grads], self.agent, node.worker)
         integers = (self.context.number, self.number, node.message, int(self.keep))
-        self.agent.request(node.worker, Kind.GRADIENTS, integers, payload.parts, self.gathering.begin())
+        self.agent.request(node.worker, FrameType.GRADIENTS, integers, payload.parts, self.gathering.begin())
 
 
 def _pass_of(context: Context, number: int, agent: Any) -> _Pass:

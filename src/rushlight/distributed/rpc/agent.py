@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight.distributed.autograd.contexts as contexts
 import rushlight.distributed.autograd.passes as passes
-from rushlight._interface.calls import Frame, Kind, Network, Pool, Requests, WorkerGoneError
+from rushlight._interface.calls import Frame, FrameType, Network, Pool, Requests, WorkerGoneError
 from rushlight.distributed.rpc.exceptions import RemoteError
 from rushlight.distributed.rpc.members import Members, WorkerInfo
 from rushlight.distributed.rpc.payload import Packed, packed, unpacked
@@ -32,17 +32,17 @@ class Agent:
         self.size: int | None = None  # of a group that nobody joins or leaves
         self._counting = threading.Lock()
         self._handlers: dict[int, Callable[[int, Frame], None]] = {
-            Kind.ANSWER: lambda peer, frame: self.requests.settle(frame.number, peer, frame),
-            Kind.FAILURE: self._failed,
-            Kind.CALL: self._pooled(self._call),
-            Kind.REMOTE: self._pooled(self.references.create, acknowledged=True),
-            Kind.FETCH: self._pooled(self.references.fetch),
-            Kind.FORK: self.references.fork,
-            Kind.ACCEPT: self.references.accept,
-            Kind.DELETE: self.references.delete,
-            Kind.MARK: self._pooled(passes.mark),
-            Kind.GRADIENTS: self._pooled(passes.receive),
-            Kind.CLEANUP: self._pooled(contexts.clean_up),
+            FrameType.ANSWER: lambda peer, frame: self.requests.settle(frame.number, peer, frame),
+            FrameType.FAILURE: self._failed,
+            FrameType.CALL: self._pooled(self._call),
+            FrameType.REMOTE: self._pooled(self.references.create, acknowledged=True),
+            FrameType.FETCH: self._pooled(self.references.fetch),
+            FrameType.FORK: self.references.fork,
+            FrameType.ACCEPT: self.references.accept,
+            FrameType.DELETE: self.references.delete,
+            FrameType.MARK: self._pooled(passes.mark),
+            FrameType.GRADIENTS: self._pooled(passes.receive),
+            FrameType.CLEANUP: self._pooled(contexts.clean_up),
         }
         self.network = Network(
             self.me.id, members.token, host, address_of=members.address_of, name_of=members.name_of, receive=self._receive, lost=self._lost,
@@ -143,7 +143,7 @@ class Agent:
         """Answer a request."""
         integers = (message,) if message else ()
         try:
-            self._send(peer, Frame(Kind.ANSWER, number, integers, [] if payload is None else payload.parts))
+            self._send(peer, Frame(FrameType.ANSWER, number, integers, [] if payload is None else payload.parts))
         except (WorkerGoneError, OSError):
             pass  # nobody waits for it any more
 
@@ -160,7 +160,7 @@ class Agent:
         """Answer a request of ours with an error."""
         text = RemoteError.of(error, self.me).text.encode()
         try:
-            self._send(peer, Frame(Kind.FAILURE, number, (), [text]))
+            self._send(peer, Frame(FrameType.FAILURE, number, (), [text]))
         except (WorkerGoneError, OSError):
             pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._interface.calls import Kind
+from rushlight._interface.calls import FrameType
 from rushlight.distributed.rpc import constants
 from rushlight.distributed.rpc.running import Call, current_agent
 from rushlight.futures import Future
@@ -35,7 +35,7 @@ def rpc_async(
     """
     agent = current_agent()
     call = call_of(func, args, kwargs)
-    return agent.ask(agent.worker(to).id, Kind.CALL, (), call, agent.seconds(timeout))
+    return agent.ask(agent.worker(to).id, FrameType.CALL, (), call, agent.seconds(timeout))
 
 
 def rpc_sync(

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import rushlight.distributed.autograd.contexts as contexts
-from rushlight._interface.calls import Frame, Kind
+from rushlight._interface.calls import Frame, FrameType
 from rushlight.distributed.autograd.contexts import WORKER_BITS
 from rushlight.distributed.rpc.exceptions import RemoteError
 from rushlight.distributed.rpc.payload import CURRENT, unpacked
@@ -174,7 +174,7 @@ class References:
             if parent == NO_PARENT:
                 self._ends.put(("owned", (number, fork)))  # from this worker to itself
             else:
-                self._when_received(lambda: agent.tell(parent, Kind.ACCEPT, fork))
+                self._when_received(lambda: agent.tell(parent, FrameType.ACCEPT, fork))
             return value, None
         known = PooledFuture(agent)
         if parent == NO_PARENT:
@@ -183,9 +183,9 @@ class References:
 
         def answered(frame: Frame | None, error: Exception | None) -> None:
             known._complete(None, error)
-            agent.callbacks.run(lambda: agent.tell(parent, Kind.ACCEPT, fork))
+            agent.callbacks.run(lambda: agent.tell(parent, FrameType.ACCEPT, fork))
 
-        self._when_received(lambda: agent.request(owner, Kind.FORK, (number, fork), [], answered))
+        self._when_received(lambda: agent.request(owner, FrameType.FORK, (number, fork), [], answered))
         return None, known
 
     def _when_received(self, function: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class References:
 
         def tell(future: Any) -> None:
             if future._error is None:
-                self._agent.tell(owner, Kind.DELETE, number, fork)
+                self._agent.tell(owner, FrameType.DELETE, number, fork)
             with self._lock:
                 self.users -= 1
 
@@ -239,7 +239,7 @@ class References:
         contexts.record_sent(context, (), owner)
         self._agent.count_sent()
         integers = (0 if context is None else context.number, number)
-        self._agent.request(owner, Kind.FETCH, integers, [], reply.came, seconds)
+        self._agent.request(owner, FrameType.FETCH, integers, [], reply.came, seconds)
         return reply
 
 

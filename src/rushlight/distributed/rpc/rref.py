@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from rushlight import Tensor
-from rushlight._interface.calls import Kind
+from rushlight._interface.calls import FrameType
 from rushlight.distributed.autograd.passes import backward
 from rushlight.distributed.rpc import constants
 from rushlight.distributed.rpc.calling import call_of, rpc_async, rpc_sync
@@ -226,7 +226,7 @@ def remote(
     references, own = agent.references, owner.id == agent.me.id
     number = references.number()
     fork = -1 if own else references.number()
-    known = agent.ask(owner.id, Kind.REMOTE, (number, fork), call, agent.seconds(timeout))
+    known = agent.ask(owner.id, FrameType.REMOTE, (number, fork), call, agent.seconds(timeout))
     value = references.value_of(number) if own else None
     return RRef._made(agent, owner, number, value=value, fork=fork, known=known)
 

@@ -9,7 +9,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._interface.operators import BLOCK_TYPES, function_of
 from rushlight.nn import Embedding, Linear, Module, Parameter
-from rushlight.serialization.gguf.kinds import table_of
+from rushlight.serialization.gguf.block_types import table_of
 
 __all__ = ["PackedEmbedding", "PackedLinear", "PackedWeight", "load_packed"]
 

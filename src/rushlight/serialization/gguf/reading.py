@@ -15,7 +15,7 @@ from struct import Struct, error
 from typing import Any, NamedTuple
 
 from rushlight.serialization import memory
-from rushlight.serialization.gguf.kinds import ALIGNMENT, LIST, MAGIC, NUMBERS, TEXT, Kind, kind_of
+from rushlight.serialization.gguf.block_types import ALIGNMENT, LIST, MAGIC, NUMBERS, TEXT, BlockType, block_type_of
 from rushlight.serialization.gguf.packed import PackedWeight
 from rushlight.storage import UntypedStorage
 
@@ -37,7 +37,7 @@ class TensorInfo(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    kind: Kind
+    kind: BlockType
     start: int
 
     @property
@@ -142,7 +142,7 @@ def _info(reader: _Reader) -> TensorInfo:
         raise GGUFError(f"tensor {name!r} has {dims} dims")
     shape = tuple(reader.u64() for _ in range(dims))[::-1]
     code, start = reader.u32(), reader.u64()
-    kind = kind_of(code)
+    kind = block_type_of(code)
     if kind is None:
         raise GGUFError(f"tensor {name!r} is of type {code}, which is not known here")
     if math.prod(max(size, 1) for size in shape) >= _MOST_NUMBERS or (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import rushlight
-from rushlight.serialization.gguf.kinds import ALIGNMENT, CODES, LIST, MAGIC, NUMBERS, PLAIN, TEXT, library
+from rushlight.serialization.gguf.block_types import ALIGNMENT, CODES, LIST, MAGIC, NUMBERS, PLAIN, TEXT, library
 from rushlight.serialization.gguf.packed import PackedWeight
 from rushlight.serialization.replacing import replacing
 

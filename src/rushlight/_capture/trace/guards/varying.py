@@ -22,7 +22,7 @@ from rushlight._capture.trace.guards.sources import Reads, Source
 from rushlight._capture.trace.segments.generated import functions
 from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.dispatch_types.base import DispatchType
 from rushlight._native.mutable_objects import own_attributes
 from rushlight._types.shape_env import LEAST, ConstraintViolationError
 from rushlight._types.spec import Spec
@@ -237,7 +237,7 @@ class Tracing:
     def layout(self, x: Tensor, place: str, source: Source) -> Spec:
         """The spec of a tensor from outside, with symbols for the dims that vary."""
         spec = x._spec
-        if source.is_constant or isinstance(x, Kind) or not has_memory(spec) or spec.released:
+        if source.is_constant or isinstance(x, DispatchType) or not has_memory(spec) or spec.released:
             return spec
         dims = [d for d in range(spec.ndim) if self.varies(x, place, d)]
         if not dims:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 import rushlight as torch
-from rushlight._engine.kinds.kinds import Kind, make_kind
+from rushlight._engine.dispatch_types.base import DispatchType, make_dispatch_tensor
 
 
-class Doubled(Kind):
+class Doubled(DispatchType):
     """Stands for twice what it holds."""
 
     backend = "Doubled"
 
 
-class Outer(Kind):
+class Outer(DispatchType):
     """Asked before `Doubled`."""
 
     backend = "Outer"
@@ -22,7 +22,7 @@ class Outer(Kind):
 
 
 def doubled(inner: torch.Tensor) -> Doubled:
-    made = make_kind(Doubled, inner._spec)
+    made = make_dispatch_tensor(Doubled, inner._spec)
     made.inner = inner
     return made
 
@@ -91,7 +91,7 @@ def test_composites_run_their_body_on_the_kind() -> None:
 
 
 def test_higher_ranks_are_asked_first_and_may_decline() -> None:
-    outer, d = make_kind(Outer, torch.ones(2)._spec), doubled(torch.ones(2))
+    outer, d = make_dispatch_tensor(Outer, torch.ones(2)._spec), doubled(torch.ones(2))
     assert outer * torch.ones(2) == "outer" and torch.mul(torch.ones(2), outer) == "outer"
     with pytest.raises(NotImplementedError, match="from the 'Outer' backend"):
         outer + d  # has no handler for it
@@ -100,7 +100,7 @@ def test_higher_ranks_are_asked_first_and_may_decline() -> None:
 
 
 def test_what_one_kind_declines_the_next_answers() -> None:
-    outer, d = make_kind(Outer, torch.ones(2)._spec), doubled(torch.ones(2))
+    outer, d = make_dispatch_tensor(Outer, torch.ones(2)._spec), doubled(torch.ones(2))
 
     @Doubled.implements("dot")
     def _(function, input, other):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.kinds.kinds import Kind, make_kind
+from rushlight._engine.dispatch_types.base import DispatchType, make_dispatch_tensor
 from rushlight._engine.sharing.pickling import form_there
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.spec import Spec
@@ -71,7 +71,7 @@ class Quantizer(NamedTuple):
     axis: int | None = None
 
 
-class QuantTensor(Kind):
+class QuantTensor(DispatchType):
     """Integers (`_ints`) with their scale and zero point (`_quantizer`)."""
 
     __slots__ = ("_ints", "_quantizer")
@@ -103,7 +103,7 @@ class QuantTensor(Kind):
 
 def make_quantized(ints: Tensor, dtype: DType, quantizer: Quantizer) -> Any:
     """A quantized tensor over these integers."""
-    made = make_kind(QuantTensor, Spec.of(dtype, ints._spec.device, ints._spec.shape, ints._spec.strides))
+    made = make_dispatch_tensor(QuantTensor, Spec.of(dtype, ints._spec.device, ints._spec.shape, ints._spec.strides))
     made._ints, made._quantizer = ints, Quantizer(*quantizer)
     return made
 

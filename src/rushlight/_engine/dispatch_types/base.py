@@ -1,21 +1,21 @@
-"""Kinds of tensor that are not one strided block of memory: sparse, nested, quantized, batched, dual.
+"""Dispatch types: tensors that are not one strided block of memory, such as sparse, nested, quantized, batched, dual.
 
-A kind is a subclass of Tensor that says what an operator means for it:
+A dispatch type is a subclass of Tensor that says what an operator means for it:
 
-    class SparseTensor(Kind):
+    class SparseTensor(DispatchType):
         backend = "SparseCPU"
 
     @SparseTensor.implements("add", "sub")
     def _(function, input, other, *, alpha=1): ...
 
 The keys are the names of the operator table (`add`, in-place `add_`; where two spaces share a name, the table's own,
-such as `linalg_norm`), and the names of composites and of plain methods.  What a kind does not implement goes on like
-this: a composite runs its own body on the kind (so that it needs only what the body calls); a method that asks for
+such as `linalg_norm`), and the names of composites and of plain methods.  An operator without a handler goes on
+like this: a composite runs its own body on the tensor (so that it needs only what the body calls); a method that asks for
 facts alone (`size`, `dim`, `numel`, ...) reads them from the spec; everything else raises `NotImplementedError` with
-the operator's name and the kind's.
+the names of the operator and the type.
 
-A kind's `_spec` holds its logical shape, dtype and device; its `_storage` is None.  Modes and the user's own subclasses
-are asked before kinds, and `has_torch_function` does not know of them.
+The `_spec` holds the logical shape, dtype and device; `_storage` is None.  Modes and the user's own subclasses
+are asked before dispatch types, and `has_torch_function` does not know of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rushlight._engine.dispatch.autocast import cast_where_listed
 from rushlight._ops.precision import casting_of
 from rushlight._types.spec import Spec
 
-__all__ = ["Kind", "ask_kinds", "call_name", "cast_first", "make_kind"]
+__all__ = ["DispatchType", "ask_dispatch_types", "call_name", "cast_first", "make_dispatch_tensor"]
 
-# Methods that work for every kind: they read the spec and the graph, never memory.
+# Methods that work for every dispatch type: they read the spec and the graph, never memory.
 FACTS = frozenset((
     "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex", "is_signed", "is_same_size",
     "is_conj", "is_neg", "is_inference", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "backward",
@@ -39,16 +39,16 @@ FACTS = frozenset((
 ))  # fmt: skip
 
 
-class Kind(Tensor):
-    """Base of the kinds; see the module's text."""
+class DispatchType(Tensor):
+    """Base of the dispatch types; see the module's text."""
 
     __slots__ = ()
 
-    backend: ClassVar[str] = "Kind"
+    backend: ClassVar[str] = "DispatchType"
     handlers: ClassVar[dict[str, Callable[..., Any]]] = {}
-    # Kinds of a higher rank are asked first: a batched sparse tensor is batched before it is sparse.
+    # Types of a higher rank are asked first: a batched sparse tensor is batched before it is sparse.
     rank: ClassVar[int] = 0
-    above_modes: ClassVar[bool] = False  # whether a kind answers before dispatch modes, which then see its parts
+    above_modes: ClassVar[bool] = False  # whether a type answers before dispatch modes, which then see its parts
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls.handlers = {}
@@ -56,7 +56,7 @@ class Kind(Tensor):
 
     @classmethod
     def implements(cls, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare a handler of these operators for this kind; it gets the function that the user called, then its
+        """Declare a handler of these operators for this type; it gets the function that the user called, then its
         arguments.
         """
 
@@ -69,10 +69,10 @@ class Kind(Tensor):
 
     @classmethod
     def answer(cls, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The result of a call in which this kind takes part; NotImplemented lets the next kind answer."""
+        """The result of a call in which this type takes part; NotImplemented lets the next one answer."""
         name, declined = call_name(function), False
         for each in cls.__mro__:
-            handler = each.__dict__.get("handlers", {}).get(name) if issubclass(each, Kind) else None
+            handler = each.__dict__.get("handlers", {}).get(name) if issubclass(each, DispatchType) else None
             if handler is not None:
                 made = handler(function, *args, **kwargs)
                 if made is not NotImplemented:
@@ -100,7 +100,7 @@ class Kind(Tensor):
 
 
 def call_name(function: Any) -> str:
-    """The key of a function in the tables of kinds."""
+    """The key of a function in the tables of handlers."""
     name: str = getattr(function, "__name__", "")
     op = getattr(function, "operator", None)
     if op is None:
@@ -108,8 +108,8 @@ def call_name(function: Any) -> str:
     return op.name + "_" if name.endswith("_") and not op.public.endswith("_") else str(op.name)
 
 
-def make_kind(cls: type[Kind], spec: Spec) -> Any:
-    """A tensor of a kind, outside of any graph; the caller sets the kind's own attributes."""
+def make_dispatch_tensor(cls: type[DispatchType], spec: Spec) -> Any:
+    """A tensor of a dispatch type, outside of any graph; the caller sets the attributes of its class."""
     made = object.__new__(cls)
     made._storage, made._spec, made._ptr = None, spec, 0
     made._rg, made._node, made._autograd_meta = False, None, None
@@ -123,8 +123,10 @@ def cast_first(name: str, function: Any, args: Sequence[Any], kwargs: dict[str, 
     return False, None
 
 
-def ask_kinds(function: Any, found: Iterable[Kind], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The answer of the kinds among the arguments, the highest rank first."""
+def ask_dispatch_types(
+    function: Any, found: Iterable[DispatchType], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """The answer of the dispatch types among the arguments, the highest rank first."""
     handled, made = cast_first(call_name(function), function, args, kwargs)
     if handled:
         return made

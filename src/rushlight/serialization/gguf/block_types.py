@@ -11,7 +11,7 @@ import rushlight
 from rushlight._interface.base import LazyModule
 from rushlight._interface.operators import BLOCK_TYPES
 
-__all__ = ["ALIGNMENT", "CODES", "LIST", "MAGIC", "NUMBERS", "PLAIN", "TEXT", "Kind", "kind_of", "table_of"]
+__all__ = ["ALIGNMENT", "CODES", "LIST", "MAGIC", "NUMBERS", "PLAIN", "TEXT", "BlockType", "block_type_of", "table_of"]
 
 library: Any = LazyModule("gguf", extra="gguf")
 
@@ -46,7 +46,7 @@ _E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 _SIXTEEN = {"IQ4_NL": _UNEVEN, "IQ4_XS": _UNEVEN, "MXFP4": _E2M1, "NVFP4": _E2M1}
 
 
-class Kind(NamedTuple):
+class BlockType(NamedTuple):
     """A type: `numbers` lie in `nbytes` bytes; `dtype` where they are elements of one, else None."""
 
     name: str
@@ -58,16 +58,16 @@ class Kind(NamedTuple):
 _NAMES = {code: name for name, code in CODES.items()}
 
 
-def kind_of(code: int) -> Kind | None:
+def block_type_of(code: int) -> BlockType | None:
     """The type of a code; None where the format has none."""
     name = _NAMES.get(code)
     if name is None:
         return None
     if name in PLAIN:
         dtype = getattr(rushlight, PLAIN[name])
-        return Kind(name, 1, dtype.itemsize, dtype)
+        return BlockType(name, 1, dtype.itemsize, dtype)
     numbers, nbytes = _INNER[name] if name in _INNER else BLOCK_TYPES[name][:2]
-    return Kind(name, numbers, nbytes, None)
+    return BlockType(name, numbers, nbytes, None)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Nested tensors as objects: batches whose items differ in size, packed into one plain tensor.
 
-The strided kind packs items of any sizes into a flat buffer.  The jagged one lays them end to end along the one dim in
+The strided layout packs items of any sizes into a flat buffer.  The jagged one lays them end to end along the one dim in
 which they differ; `offsets` say where each begins, and `lengths`, where there are holes, how much of it counts.
 """
 
@@ -15,7 +15,7 @@ import rushlight
 from rushlight import Size, Tensor, is_grad_enabled
 from rushlight import jagged as JAGGED
 from rushlight._interface.autograd import record, record_all
-from rushlight._interface.kinds import Kind, form_there, make_kind
+from rushlight._interface.dispatch_types import DispatchType, form_there, make_dispatch_tensor
 from rushlight._interface.tensors import Spec, alias, contiguous_strides
 from rushlight.utils.weak import WeakIdKeyDictionary
 
@@ -58,8 +58,8 @@ class RaggedSize(int):
     __rmul__ = __mul__
 
 
-class Nested(Kind):
-    """Base of both kinds: one plain tensor with all elements, outside of any graph."""
+class Nested(DispatchType):
+    """Base of both layouts: one plain tensor with all elements, outside of any graph."""
 
     __slots__ = ("_held",)
 
@@ -150,7 +150,7 @@ def make_strided(buffer: Tensor, sizes: Sequence[Sequence[int]]) -> Any:
     """A nested tensor over a flat buffer."""
     sizes = tuple(tuple(s) for s in sizes)
     widest = [max(column) for column in zip(*sizes, strict=True)]
-    made = make_kind(StridedNested, Spec.of(buffer.dtype, buffer.device, (len(sizes), *widest)))
+    made = make_dispatch_tensor(StridedNested, Spec.of(buffer.dtype, buffer.device, (len(sizes), *widest)))
     made._held, made._sizes = _plain(buffer), sizes
     return made
 
@@ -159,7 +159,7 @@ def make_jagged(
     values: Tensor, offsets: Tensor, lengths: Tensor | None, ragged: int, size: RaggedSize | None = None
 ) -> Any:
     """A nested tensor over values packed along dim `ragged - 1`; `size` is given where it is that of another tensor."""
-    made = make_kind(Jagged, Spec.of(values.dtype, values.device, (offsets.size(0) - 1, *values.shape)))
+    made = make_dispatch_tensor(Jagged, Spec.of(values.dtype, values.device, (offsets.size(0) - 1, *values.shape)))
     made._held, made._offsets, made._lengths, made._ragged = _plain(values), offsets, lengths, ragged
     made._size = _size_of(offsets if lengths is None else lengths, values.size(ragged - 1)) if size is None else size
     return made
@@ -296,7 +296,7 @@ def from_items(
     name: str = "NestedTensorBackward0",
     device: Any = None,
 ) -> Any:
-    """A nested tensor of these items, of the kind of `template`; a jagged one shares its ragged size where all sizes
+    """A nested tensor of these items, of the layout of `template`; a jagged one shares its ragged size where all sizes
     agree.  `device` counts where there are none.
     """
     if type(template) is not Jagged:

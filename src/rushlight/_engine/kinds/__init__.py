@@ -1,1 +1,0 @@
-"""Tensors of our own kinds: sparse, quantized, and what dispatches by class."""
