@@ -37,8 +37,7 @@ def refuse_uncaptured(operator: str, title: str, explanation: str) -> NoReturn:
 
 def writing(name: str) -> Any:
     """The mode that writes down this kind of control flow as an operator with graphs; None for none."""
-    top = STATE.dispatch_modes[-1] if STATE.dispatch_modes else None
-    return top if name in getattr(top, "controls", ()) else None
+    return next((m for m in reversed(STATE.dispatch_modes) if name in getattr(m, "controls", ())), None)
 
 
 def leaves_of(tree: Any) -> list[Any]:

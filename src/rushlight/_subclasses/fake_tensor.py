@@ -27,7 +27,7 @@ from rushlight._subclasses import constants, unknown_sizes
 from rushlight._subclasses.described import described
 from rushlight.library.aten.calls import bound
 from rushlight.library.operators import describing
-from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+from rushlight.utils._python_dispatch import InfraMode, _disable_infra_mode, _ModeKey, _pop_mode, _push_mode
 
 __all__ = [
     "DataDependentOutputException",
@@ -286,12 +286,14 @@ def _without_modes() -> Iterator[None]:
             _push_mode(mode)
 
 
-class FakeTensorMode(TorchDispatchMode):
+class FakeTensorMode(InfraMode):
     """A context in which factories make fake tensors, and operators on fake tensors give fake tensors.
 
     Real tensors among the arguments are an AssertionError, unless `allow_non_fake_inputs`; numbers as tensors without
     dims are taken.
     """
+
+    _mode_key = _ModeKey.FAKE
 
     def __init__(
         self,
@@ -309,20 +311,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.static_shapes = shape_env is None if static_shapes is None else static_shapes
         self.export, self.shape_env = export, shape_env
         self.fake_tensor_converter = FakeTensorConverter()
-        self.entered: list[bool] = []
         self.writes = 0  # calls so far that may have changed a tensor
-
-    def __enter__(self) -> Any:
-        self.entered.append(self not in STATE.dispatch_modes[-1:])
-        return super().__enter__() if self.entered[-1] else self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.entered.pop():
-            super().__exit__(*exc)
-
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        return True
 
     def from_tensor(
         self,
@@ -539,23 +528,9 @@ def maybe_get_fake_mode(t: Any) -> Any:
     return t.fake_mode if isinstance(t, FakeTensor) else None
 
 
-@contextlib.contextmanager
-def unset_fake_temporarily() -> Iterator[Any]:
+def unset_fake_temporarily() -> contextlib.AbstractContextManager[Any]:
     """A context without the mode that makes fake tensors: gives the mode that was on, None for none."""
-    held = list(STATE.dispatch_modes)
-    fake = next((m for m in reversed(held) if isinstance(m, FakeTensorMode)), None)
-    if fake is None:
-        yield None
-        return
-    with _without_modes():
-        for mode in held:
-            if mode is not fake:
-                _push_mode(mode)
-        try:
-            yield fake
-        finally:
-            while STATE.dispatch_modes:
-                _pop_mode()
+    return _disable_infra_mode(_ModeKey.FAKE)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
 from typing import Any
 
 from rushlight import Tensor
@@ -54,6 +55,7 @@ class TorchDispatchMode:
 
     supports_higher_order_operators = False
     pre_dispatch = False  # it sees operators above autograd, as they are called
+    _mode_key: _ModeKey | None = None  # the slot of an infrastructure mode
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         self._dispatch_key = _dispatch_key
@@ -67,7 +69,7 @@ class TorchDispatchMode:
         return self
 
     def __exit__(self, *exc: object) -> Any:
-        _pop_mode()
+        _pop_mode(self._mode_key)
 
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +80,7 @@ class TorchDispatchMode:
     @classmethod
     def is_infra_mode(cls) -> bool:
         """Whether the mode belongs to the compiler."""
-        return False
+        return cls._mode_key is not None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -96,6 +98,27 @@ class TorchDispatchMode:
         return wrapped
 
 
+class InfraMode(TorchDispatchMode):
+    """A mode of the compiler: one of each kind is on at a time, and modes of users see calls before it.
+
+    Entering one takes the place of another of its kind, which is back at exit; entering one that is on changes nothing.
+    """
+
+    def __init__(self, _dispatch_key: Any = None) -> None:
+        super().__init__(_dispatch_key)
+        self._replaced: list[Any] = []
+
+    def __enter__(self) -> Any:
+        self._replaced.append(_unset_infra_mode(self._mode_key))
+        return super().__enter__()
+
+    def __exit__(self, *exc: object) -> Any:
+        super().__exit__(*exc)
+        before = self._replaced.pop()
+        if before is not None:
+            _push_mode(before)
+
+
 class BaseTorchDispatchMode(TorchDispatchMode):
     """A mode that changes nothing."""
 
@@ -103,19 +126,58 @@ class BaseTorchDispatchMode(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class _ModeKey(IntEnum):
+    """Slots of infrastructure modes, the last one asked first."""
+
+    FAKE = 0
+    PROXY = 1
+
+
+def _rank(mode: Any) -> int:
+    """The place of a mode among others: infrastructure below users' modes, what sees calls above autograd above them."""
+    users = len(_ModeKey)
+    if mode.pre_dispatch:
+        return users + 1
+    return users if mode._mode_key is None else mode._mode_key
+
+
 def _push_mode(mode: Any) -> None:
     HOOKS.dispatch_modes += 1
     ITEMS.clear()
-    STATE.dispatch_modes.append(mode)
+    modes, rank = STATE.dispatch_modes, _rank(mode)
+    modes.insert(next((i for i, other in enumerate(modes) if _rank(other) > rank), len(modes)), mode)
     STATE.word |= FUNCTION_MODE
 
 
 def _pop_mode(k: Any = None) -> Any:
-    mode = STATE.dispatch_modes.pop()
-    if not STATE.dispatch_modes and not STATE.function_modes:
+    """Remove the mode in a slot; without one, the innermost mode below autograd."""
+    modes = STATE.dispatch_modes
+    places = reversed(range(len(modes)))
+    if k is None:
+        mode = modes.pop(next((i for i in places if not modes[i].pre_dispatch), -1))
+    else:
+        mode = modes.pop(next(i for i in places if modes[i]._mode_key is k))
+    if not modes and not STATE.function_modes:
         STATE.word &= ~FUNCTION_MODE
     HOOKS.dispatch_modes -= 1
     return mode
+
+
+def _unset_infra_mode(key: Any) -> Any:
+    """Remove the mode in a slot; None where it is empty."""
+    return None if _detect_infra_mode(key) is None else _pop_mode(key)
+
+
+@contextlib.contextmanager
+@trace_marks.changes_later_calls
+def _disable_infra_mode(key: Any) -> Iterator[Any]:
+    """A context with an empty slot; gives the mode that was in it."""
+    mode = _unset_infra_mode(key)
+    try:
+        yield mode
+    finally:
+        if mode is not None:
+            _push_mode(mode)
 
 
 @contextlib.contextmanager
@@ -153,9 +215,7 @@ def _len_torch_dispatch_stack() -> int:
 
 def _detect_infra_mode(key: Any) -> Any:
     """The innermost mode with this key."""
-    return next(
-        (m for m in reversed(STATE.dispatch_modes) if getattr(m, "_mode_key", None) is key and key is not None), None
-    )
+    return next((m for m in STATE.dispatch_modes if m._mode_key is key and key is not None), None)
 
 
 def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:

@@ -12,6 +12,7 @@ def forward(self, x_1):
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +20,12 @@ from typing import Any
 
 import rushlight
 from rushlight import _C, Size, Tensor
-from rushlight._interface.base import trace_marks, tree_flatten, tree_map, tree_unflatten
+from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.dispatch import DISPATCH_CLASSES
 from rushlight._interface.functorch import top_level
 from rushlight._interface.sizes import Undecided
-from rushlight._interface.tensors import STATE
 from rushlight._subclasses import constants
-from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from rushlight.fx.codegen import PyTreeCodeGen, PyTreeInfo
 from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.experimental.symbolic_shapes import ShapeEnv, is_symbolic
@@ -34,7 +34,13 @@ from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.node import Node
 from rushlight.nn.modules.module import Module
 from rushlight.utils import _pytree as pytree
-from rushlight.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from rushlight.utils._python_dispatch import (
+    InfraMode,
+    _detect_infra_mode,
+    _disable_current_modes,
+    _disable_infra_mode,
+    _ModeKey,
+)
 
 __all__ = [
     "ProxyTorchDispatchMode",
@@ -47,11 +53,17 @@ __all__ = [
 
 # Operators that change what a tensor looks like.
 _LOOKS = frozenset("transpose_ t_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ resize_".split())
+_FACTS = frozenset(("sym_size", "sym_stride", "sym_numel", "sym_storage_offset"))
 _UNCONSTANT = frozenset(("_local_scalar_dense", "equal", "allclose", "is_nonzero"))
 
 
-class ProxyTorchDispatchMode(TorchDispatchMode):
-    """The mode that writes a graph: each operator becomes a node, each tensor that comes out of one stands for it."""
+class ProxyTorchDispatchMode(InfraMode):
+    """The mode that writes a graph: each operator becomes a node, each tensor that comes out of one stands for it.
+
+    A trace inside of another one takes its place until it is done: nothing of it is in the graph around.
+    """
+
+    _mode_key = _ModeKey.PROXY
 
     def __init__(
         self, graph: Graph, root: Module, decompositions: Mapping[Any, Callable[..., Any]] | None = None
@@ -59,22 +71,18 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         super().__init__()
         self.graph, self.root, self.decompositions = graph, root, decompositions or {}
         self.kept: list[Any] = []  # so that identities stay theirs
-        self.before: list[tuple[Any, Any]] = []  # tensors of a trace around this one, and what they stand for there
+        self.before: list[tuple[Any, Any, Any]] = []  # tensors of a trace around: node and known elements there
         self.constants: dict[int, str] = {}
         self.shape_env: Any = None
         self.numbers = SizedNodes(graph, self.node_of)
         self.records = rushlight.is_grad_enabled()  # what the graph has set so far
         self.refuses_numbers = True  # an error for a number that is read from a tensor
 
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        return True
-
     def track(self, tensor: Any, node: Node) -> None:
         """Let a tensor stand for a node."""
         held = tensor.__dict__.get("_fx_node")
         if held is not None and held[0] is not self:
-            self.before.append((tensor, held))
+            self.before.append((tensor, held, tensor.__dict__.pop("_fx_constant", None)))
         tensor.__dict__["_fx_node"] = self, node  # other objects for the same tensor take it over
         self.kept.append(tensor)
         if self.shape_env is not None:
@@ -91,11 +99,13 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
 
     def release(self) -> None:
         """Let tensors stand for nothing, or for the nodes of a trace around this one."""
-        for tensor in self.kept:
+        for tensor in filter(self._tracks, self.kept):
             tensor.__dict__.pop("_fx_node", None)
             tensor.__dict__.pop("_fx_constant", None)
-        for tensor, held in self.before:
+        for tensor, held, constant in reversed(self.before):
             tensor.__dict__["_fx_node"] = held
+            if constant is not None:
+                tensor.__dict__["_fx_constant"] = constant
 
     @contextlib.contextmanager
     def watching(self, on: bool = True) -> Iterator[None]:
@@ -120,7 +130,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             return self.numbers.node(value) if is_symbolic(value) and self.shape_env is not None else value
         if self._tracks(value):
             return value.__dict__["_fx_node"][1]
-        if isinstance(value, FakeTensor) and value.constant is None:
+        if isinstance(value, FakeTensor) and value.constant is None and "_fx_node" not in value.__dict__:
             raise RuntimeError("make_fx: a fake tensor from outside of the function that is traced")
         name = self.constants.get(id(value))
         if name is None:
@@ -145,6 +155,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             return NotImplemented  # a wrapper says what it does with the tensors inside
         if func._opname == "_assert_scalar" and self.shape_env is not None:
             return self.check(*args)
+        if func._opname in _FACTS and self.shape_env is not None:
+            return func(*args, **kwargs)  # known; its node is made when a call takes it
         rule = self.decompositions.get(func)
         if rule is None and func in self.decompositions:
             return func(*args, **kwargs)
@@ -249,10 +261,7 @@ def _let_be_constant(tensor: Any, constant: Any) -> None:
 def _names(function: Any, count: int) -> list[str]:
     """The names of the arguments, for placeholders."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    if isinstance(function, Module):
-        code = type(function).forward.__code__
-        known = list(code.co_varnames[1 : code.co_argcount])
-    elif code is None:
+    if code is None:
         known = []
     else:
         skip = 1 if inspect.ismethod(function) else 0
@@ -285,23 +294,31 @@ def make_fx(
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise AssertionError(f"tracing_mode must be real, fake or symbolic, got {tracing_mode!r}")
 
+    @functools.wraps(f)
     def traced(*args: Any) -> GraphModule:
-        fake = _fake_mode(tracing_mode, args)
+        found = _fake_mode_of(args)
+        fake = None if tracing_mode == "real" else found or _new_fake_mode(tracing_mode)
         graph, root = Graph(), Module()
         mode = _mode_class(graph, root, decomposition_table)
         mode.pre_dispatch = pre_dispatch
-        mode.shape_env = None if fake is None else fake.shape_env
+        mode.shape_env = getattr(fake or found, "shape_env", None)
         mode.refuses_numbers = _error_on_data_dependent_ops
-        given = _given(mode, fake, tracing_mode == "symbolic", f, args)
-        with contextlib.ExitStack() as stack:
-            if fake is not None:
-                stack.enter_context(fake)
-            stack.enter_context(mode)
-            stack.enter_context(mode.watching())
-            out = f(*given)
-            mode.note_grad_mode()
-        _put_output(mode, _names(f, len(args)), args, out)
-        mode.release()
+        if tracing_mode == "symbolic" and mode.shape_env is None:
+            raise AssertionError("shape_env should be set if tracing with 'symbolic'")
+        try:
+            with disable_proxy_modes_tracing():
+                given = _given(mode, fake, tracing_mode == "symbolic", f, args)
+            with contextlib.ExitStack() as stack:
+                if fake is not None:
+                    stack.enter_context(fake)
+                stack.enter_context(mode)
+                stack.enter_context(mode.watching())
+                stack.enter_context(_without_cast_cache())
+                out = f(*given)
+                mode.note_grad_mode()
+            _put_output(mode, _names(f, len(args)), args, out)
+        finally:
+            mode.release()
         graph.lint()
         made = GraphModule(root, graph)
         made.shape_env = mode.shape_env
@@ -310,13 +327,25 @@ def make_fx(
     return traced
 
 
-def _fake_mode(tracing_mode: str, args: Any) -> Any:
-    """The mode of the fake tensors among the arguments, or a new one; None for real tensors."""
-    if tracing_mode == "real":
-        return None
+@contextlib.contextmanager
+def _without_cast_cache() -> Iterator[None]:
+    """A context in which autocast casts parameters anew: copies made before are in no graph."""
+    before = rushlight.is_autocast_cache_enabled()
+    rushlight.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        rushlight.set_autocast_cache_enabled(before)
+
+
+def _fake_mode_of(args: Any) -> Any:
+    """The mode of the fake tensors among the arguments, or the one that is on; None for real tensors."""
     found = next((v.fake_mode for v in tree_flatten(list(args))[0] if isinstance(v, FakeTensor)), None)
-    env = ShapeEnv() if found is None and tracing_mode == "symbolic" else None
-    return found or FakeTensorMode(allow_non_fake_inputs=True, shape_env=env)
+    return _detect_infra_mode(_ModeKey.FAKE) if found is None else found
+
+
+def _new_fake_mode(tracing_mode: str) -> FakeTensorMode:
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=tracing_mode == "fake")
 
 
 def _put_output(mode: ProxyTorchDispatchMode, names: Sequence[str], args: Any, out: Any) -> None:
@@ -361,38 +390,28 @@ def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args
 
 def get_proxy_mode() -> ProxyTorchDispatchMode | None:
     """The mode that writes down calls; None where no trace is being made."""
-    return next((m for m in reversed(STATE.dispatch_modes) if isinstance(m, ProxyTorchDispatchMode)), None)
+    found: ProxyTorchDispatchMode | None = _detect_infra_mode(_ModeKey.PROXY)
+    return found
 
 
-@contextlib.contextmanager
-@trace_marks.changes_later_calls
-def disable_proxy_modes_tracing(enable_current: bool = False) -> Iterator[None]:
-    """A context in which nothing is written down."""
-    with _disable_current_modes():
-        yield
+def disable_proxy_modes_tracing() -> contextlib.AbstractContextManager[ProxyTorchDispatchMode | None]:
+    """A context in which nothing is written down; gives the mode that wrote."""
+    return _disable_infra_mode(_ModeKey.PROXY)
 
 
-@contextlib.contextmanager
-def maybe_disable_fake_tensor_mode() -> Iterator[None]:
+def maybe_disable_fake_tensor_mode() -> contextlib.AbstractContextManager[Any]:
     """A context without the mode of fake tensors."""
-    from_fake = [m for m in STATE.dispatch_modes if isinstance(m, FakeTensorMode)]
-    held = list(STATE.dispatch_modes)
-    STATE.dispatch_modes[:] = [m for m in held if m not in from_fake]
-    try:
-        yield
-    finally:
-        STATE.dispatch_modes[:] = held
+    return unset_fake_temporarily()
 
 
 def get_isolated_graphmodule(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tracing_mode: str = "real"
 ) -> GraphModule:
-    """The graph of a call, traced without the modes that are on."""
+    """The graph of a call; nothing of it is in a trace around."""
     flat, structure = tree_flatten((list(args), kwargs))
 
     def wrapped(flat_args: list[Any]) -> Any:
         given, named = tree_unflatten(flat_args, structure)
         return func(*given, **named)
 
-    with _disable_current_modes():
-        return make_fx(wrapped, tracing_mode=tracing_mode)(flat)
+    return make_fx(wrapped, tracing_mode=tracing_mode)(flat)
