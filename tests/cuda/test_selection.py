@@ -5,6 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.cuda.emulated import outcomes_of
 
+from rushlight._backends.cuda.program.steps import Launch, Memory
+from rushlight._backends.cuda.random.choices import multinomial_launch
+from rushlight._backends.cuda.random.philox import Stream
+from rushlight._backends.cuda.selection.kernels import rows_launch
+from rushlight._types.dtype import FLOAT32
+
 PRELUDE = """
 import rushlight as torch
 torch.manual_seed(0)
@@ -55,3 +61,14 @@ def outcomes() -> dict[str, str]:
 @pytest.mark.parametrize("name", CASES)
 def test_on_an_emulated_gpu(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == ""
+
+
+def test_long_rows_and_many_samples_are_no_more_programs_than_a_grid_has() -> None:
+    """A grid has 2**31 - 1 programs along x and 65,535 along the other axes."""
+    x = Memory(1 << 32)
+    for nbytes, aligned in (((1 << 31) + 1, False), (1 << 33, True)):
+        assert rows_launch(x, Memory(24), 3, nbytes, aligned).grid[1:] == (1, 1)
+    drawn = multinomial_launch(x, x, FLOAT32, 2, 10, 1 << 24, Stream(1, 0)).launch
+    assert drawn.grid == (1 << 19, 1, 1)
+    with pytest.raises(ValueError, match="the most is"):
+        Launch(drawn.kernel, (1, 1 << 16), drawn.arguments)

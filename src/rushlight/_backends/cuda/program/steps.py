@@ -66,6 +66,9 @@ class Word(NamedTuple):
 Argument = Any  # an `Operand` or a `Memory` (its address), a `Word`, an int, or a float
 
 
+_MOST_PROGRAMS = (2**31 - 1, 2**16 - 1, 2**16 - 1)  # along each axis, on every device
+
+
 class Launch:
     """One launch of a block kernel: an argument for each of its parameters, in order.
 
@@ -86,6 +89,8 @@ class Launch:
         if len(arguments) != len(kernel.params):
             raise ValueError(f"kernel {kernel.name} takes {len(kernel.params)} arguments, not {len(arguments)}")
         x, y, z = (*grid, 1, 1)[:3]
+        if any(n > most for n, most in zip((x, y, z), _MOST_PROGRAMS, strict=True)):
+            raise ValueError(f"kernel {kernel.name} has a grid of {(x, y, z)}; the most is {_MOST_PROGRAMS}")
         self.kernel, self.grid, self.arguments = kernel, (x, y, z), tuple(arguments)
         touched = touched_by(arguments)
         self.reads = touched if reads is None else list(reads)

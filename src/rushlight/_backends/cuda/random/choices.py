@@ -103,11 +103,14 @@ def multinomial_launch(
     arguments = Arguments()
     source, to = arguments.pointer(p, "p", dtype), arguments.pointer(out, "out", INT64)
     n, m = arguments.integer(categories, "categories"), arguments.integer(samples, "samples")
+    pieces = -(-samples // _SAMPLES)
+    of_row = arguments.integer(pieces, "pieces")
     state = stream.parameters(arguments)
     b = arguments.builder(f"multinomial_{dtype.abbr}")
     key, many, drawn = stream.terms(b, arguments, state), arguments.term(b, n), arguments.term(b, m)
-    row = b.program(0).to(INT64)
-    sample = b.program(1) * _SAMPLES + b.index(_SAMPLES)
+    each = arguments.term(b, of_row)
+    row = (b.program(0) // each).to(INT64)
+    sample = b.program(0) % each * _SAMPLES + b.index(_SAMPLES)
     base = arguments.term(b, source) + row * many.to(INT64)
 
     def weights(start: Term) -> Term:
@@ -126,7 +129,7 @@ def multinomial_launch(
     _, index = b.loop(0, many, BLOCK, [b.number(0, FLOAT64), b.number(0, INT32, (_SAMPLES,))], step)
     index = index.least(many - 1)
     (arguments.term(b, to) + (row * drawn.to(INT64) + sample.to(INT64))).store(index.to(INT64), sample < drawn)
-    return Drawn(Launch(arguments.finish(b), (rows, -(-samples // _SAMPLES)), arguments.values), 4)
+    return Drawn(Launch(arguments.finish(b), (rows * pieces,), arguments.values), 4)
 
 
 def leaks_launch(out: Memory, x: Memory, dtype: DType, count: int, low: float, high: float, stream: Stream) -> Drawn:

@@ -156,13 +156,17 @@ def rows_launch(target: Memory, addresses: Memory, n: int, nbytes: int, aligned:
     arguments, dtype = Arguments(), UINT64 if aligned else UINT8
     to, table = arguments.pointer(target, "target", dtype), arguments.pointer(addresses, "addresses", INT64)
     length = nbytes // dtype.itemsize
-    count = arguments.number(length, INT64, "length")
+    count, pieces = (
+        arguments.number(length, INT64, "length"),
+        arguments.number(_pieces(length, _BLOCK), INT32, "pieces"),
+    )
     b = arguments.builder(f"copy_rows_{dtype.itemsize}")
-    row, many = b.program(0).to(INT64), arguments.term(b, count, INT64)
+    many, each = arguments.term(b, count, INT64), arguments.term(b, pieces, INT32)
+    row = (b.program(0) // each).to(INT64)
     source = (arguments.term(b, table) + row).load()
-    places = b.program(1).to(INT64) * _BLOCK + b.index(_BLOCK).to(INT64)
+    places = (b.program(0) % each).to(INT64) * _BLOCK + b.index(_BLOCK).to(INT64)
     inside = places < many
     from_there = Term(b, b.value("pointer_cast", source.value, to=dtype))
     value = (from_there + places).load(inside, 0)
     (arguments.term(b, to) + (row * many + places)).store(value, inside)
-    return Launch(arguments.finish(b), (n, _pieces(length, _BLOCK)), arguments.values)
+    return Launch(arguments.finish(b), (n * _pieces(length, _BLOCK),), arguments.values)
