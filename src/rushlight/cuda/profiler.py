@@ -20,6 +20,7 @@ def start() -> None:
 @on_gpu
 def stop() -> None:
     """Let it record no more."""
+    gpus().initialize(device_of(None))
     gpus().driver.cuProfilerStop()
 
 

@@ -267,7 +267,8 @@ def test_pinned_memory_is_kept_until_streams_have_read_it() -> None:
     assert block.size == 1024 and memory.is_pinned(block.address + 999) and not memory.is_pinned(id(memory))
     for _ in range(50):
         heap.driver.cuLaunchHostFunc(heap.side.id, lambda: None)
-    assert memory.record(block.address + 4, heap.side) and not memory.record(id(memory), heap.side)
+    assert memory.block_at(block.address + 4) is block and memory.block_at(id(memory)) is None
+    block.uses.add(heap.side)
     address = block.address
     del block
     other = memory.allocate(1000)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Any
 
 import pytest
-from tests.cuda.driver.machines import SCALE, Machine
+from tests.cuda.driver.machines import SCALE, Machine, kernel_object
 
 from rushlight._backends.cuda.driver.api import single
 from rushlight._backends.cuda.driver.errors import CudaError
@@ -57,8 +58,14 @@ def spoiled(machine: Machine, name: str, call: Any, *args: Any) -> None:
 def test_what_waits_or_allocates_spoils_a_capture() -> None:
     machine = Machine()
     driver, address = machine.driver, machine.array([1.0])
+    other, event, image = machine.stream(), machine.event(), kernel_object(SCALE)
+    driver.cuEventRecord(event, other)
+    module, pinned = driver.cuModuleLoadData(image), driver.cuMemHostAlloc(512)
     for call, *args in (
         (driver.cuCtxSynchronize,), (driver.cuMemAlloc, 4), (driver.cuMemFree, address), (driver.cuStreamSynchronize, "stream"), (driver.cuStreamQuery, "stream"),
+        (driver.cuStreamSynchronize, other), (driver.cuStreamQuery, other), (driver.cuEventQuery, event), (driver.cuEventSynchronize, event),
+        (driver.cuMemHostAlloc, 512), (driver.cuMemFreeHost, pinned), (driver.cuMemHostRegister, 4096, 4096), (driver.cuModuleLoadData, image),
+        (driver.cuModuleUnload, module),
     ):  # fmt: skip
         spoiled(machine, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", call, *args)
     spoiled(machine, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", driver.cuMemsetD8Async, address, 0, 4, 0)
@@ -70,8 +77,47 @@ def test_a_relaxed_thread_may_allocate_while_a_capture_goes_on() -> None:
     machine.driver.cuStreamBeginCapture(stream)
     before = machine.driver.cuThreadExchangeStreamCaptureMode(2)
     machine.driver.cuMemAlloc(4)
+    machine.driver.cuModuleLoadData(kernel_object(SCALE))
     assert machine.driver.cuThreadExchangeStreamCaptureMode(before) == 2
     machine.driver.cuStreamEndCapture(stream)
+
+
+def test_not_even_a_relaxed_thread_waits_for_a_device_with_a_capture() -> None:
+    machine = Machine()
+    stream = machine.stream()
+    machine.driver.cuStreamBeginCapture(stream)
+    machine.driver.cuThreadExchangeStreamCaptureMode(2)
+    with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
+        machine.driver.cuCtxSynchronize()
+
+
+@pytest.mark.parametrize(("mode", "allowed"), [(0, False), (1, True), (2, True)])
+def test_captures_that_are_global_concern_all_threads(mode: int, allowed: bool) -> None:
+    machine = Machine()
+    stream, event, met = machine.stream(), machine.event(), list[str]()
+
+    def ask() -> None:
+        try:
+            machine.devices.enter(0)
+            machine.driver.cuEventQuery(event)
+        except CudaError as error:
+            met.append(error.name)
+
+    machine.driver.cuStreamBeginCapture(stream, mode)
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert met == ([] if allowed else ["CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"])
+
+
+def test_a_capture_waits_for_no_event_from_before_it() -> None:
+    machine = Machine()
+    one, other, event = machine.stream(), machine.stream(), machine.event()
+    machine.driver.cuEventRecord(event, other)
+    machine.driver.cuEventSynchronize(event)  # that it is past changes nothing
+    machine.driver.cuStreamBeginCapture(one)
+    with pytest.raises(CudaError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"):
+        machine.driver.cuStreamWaitEvent(one, event)
 
 
 def test_streams_that_joined_must_be_waited_for() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.cuda.driver.machines import FAILING, SCALE, Machine
@@ -11,6 +14,8 @@ from rushlight._backends.cuda.driver.api import single, slots
 from rushlight._backends.cuda.driver.attributes import FUNCTION
 from rushlight._backends.cuda.driver.emulated.ordering import StreamOrderError
 from rushlight._backends.cuda.driver.errors import CudaError
+from rushlight._backends.cuda.streams import CudaEvent
+from rushlight._types.device import Device
 
 
 def doubled(machine: Machine, ordered: bool) -> list[float]:
@@ -280,3 +285,66 @@ def test_memory_that_was_freed_is_not_for_further_kernels() -> None:
     marks.take_back(block)
     with pytest.raises(StreamOrderError, match="which was freed before"):
         machine.launch(scale, (x, block, single(2.0)), 2, one)
+
+
+# ***** contexts of threads *****
+
+
+def in_a_thread(call: Callable[[], Any]) -> Any:
+    """What a call gives in a thread that never used a GPU, or the error that it raises."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_calls_on_events_and_memory_need_a_context() -> None:
+    machine = Machine()
+    driver, event, address = machine.driver, machine.event(), machine.array([1.0])
+    for call in (
+        lambda: driver.cuEventQuery(event), lambda: driver.cuEventSynchronize(event), lambda: driver.cuEventDestroy(event),
+        lambda: driver.cuMemHostAlloc(512), lambda: driver.cuMemHostRegister(4096, 4096), lambda: driver.cuPointerGetAttribute(9, address),
+        lambda: driver.cuModuleLoadData(b""), driver.cuProfilerStart,
+    ):  # fmt: skip
+        assert in_a_thread(call).name == "CUDA_ERROR_INVALID_CONTEXT"
+
+
+def test_events_are_asked_and_forgotten_in_threads_without_a_context() -> None:
+    machine = Machine()
+    event = CudaEvent(machine.devices, Device("cuda", 0))
+    event.record(machine.streams.default[0])
+    handle, held = event.id, [event]
+    del event
+    assert in_a_thread(lambda: (held[0].synchronize(), held[0].query())[1]) is True
+    assert in_a_thread(held.clear) is None
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_HANDLE"):
+        machine.driver.cuEventQuery(handle)
+
+
+def test_destructors_leave_the_device_of_their_thread() -> None:
+    machine = Machine(devices=2)
+    machine.devices.enter(1)
+    with machine.devices.aside(0):
+        assert machine.driver.cuCtxGetCurrent() == machine.devices.context(0)
+    assert machine.driver.cuCtxGetCurrent() == machine.devices.context(1)
+
+
+def test_destructors_say_nothing_on_a_device_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine()
+    event = CudaEvent(machine.devices, Device("cuda", 0))
+    event.record(machine.streams.default[0])
+    machine.launch(machine.function(FAILING, "failing"), (700,))
+    with pytest.raises(CudaError, match="illegal memory access"):
+        machine.driver.cuCtxSynchronize()
+    with pytest.raises(CudaError, match="illegal memory access"):
+        machine.driver.cuEventDestroy(event.id)
+    del event
+    assert capsys.readouterr().err == ""

@@ -283,19 +283,31 @@ class CudaBackend(ReferenceBackend):
         if wait:
             self._wait(stream)
         else:
-            self.memory.pinned.record(source, stream)
+            self._copies_pinned(source, stream)
 
     def copy_out(self, address: int, source: int, nbytes: int, wait: bool = True) -> None:
         """Copy to the host, in the order of the current stream; without `wait` pinned memory is written later."""
         index = self.memory.device_at(source)
         self.devices.enter(index)
         stream = self.streams.current(index)
-        if not self.memory.pinned.record(address, stream) or wait:
+        if not self._copies_pinned(address, stream) or wait:
             self._tell_of_waiting()
             self.driver.cuMemcpyDtoHAsync(address, source, nbytes, stream.id)
             self.driver.cuStreamSynchronize(stream.id)
         else:
             self.driver.cuMemcpyDtoHAsync(address, source, nbytes, stream.id)
+
+    def _copies_pinned(self, address: int, stream: CudaStream) -> bool:
+        """A stream copies from or to an address of the host; False where that is no pinned memory of ours."""
+        block = self.memory.pinned.block_at(address)
+        if block is None:
+            return False
+        status, number = self.driver.cuStreamGetCaptureInfo(stream.id) if self.captures and stream.id else (0, 0)
+        if status and number in self.captures:
+            self.captures[number].hold(block)
+        else:
+            block.uses.add(stream)
+        return True
 
     def _wait(self, stream: CudaStream) -> None:
         self._tell_of_waiting()
@@ -367,6 +379,7 @@ class CudaBackend(ReferenceBackend):
 
     def create_stream(self, address: int) -> None:
         """Make a stream of the current context, and write its handle to an address of the host."""
+        self.devices.enter(self.current_device())
         handle = self.driver.cuStreamCreateWithPriority(0, 0)
         ctypes.c_void_p.from_address(address).value = handle
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from rushlight._backends.cuda.driver.api import Driver
-from rushlight._backends.cuda.driver.attributes import DEVICE
+from rushlight._backends.cuda.driver.attributes import CAPTURE_MODES, DEVICE
 from rushlight._base.forking import free_after_fork
 
 __all__ = ["Devices"]
@@ -52,6 +53,31 @@ class Devices:
             self.driver.cuCtxSetCurrent(self.context(index))
             self.thread.bound = index
             self.entered()
+
+    def enter_any(self) -> None:
+        """Give this thread a context where it has none: events and addresses are those of any."""
+        if self.thread.bound < 0:
+            self.enter(self.thread.current)
+
+    @contextmanager
+    def aside(self, index: int) -> Iterator[None]:
+        """As `enter`, for destructors, which run in the middle of other calls: behind it the thread's device is the same."""
+        before = self.thread.bound
+        self.enter(index)
+        try:
+            yield
+        finally:
+            if before >= 0:
+                self.enter(before)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Calls meanwhile allocate, load modules and ask events, whatever captures go on: they are no part of them."""
+        before = self.driver.cuThreadExchangeStreamCaptureMode(CAPTURE_MODES["relaxed"])
+        try:
+            yield
+        finally:
+            self.driver.cuThreadExchangeStreamCaptureMode(before)
 
     def context(self, index: int) -> int:
         """The primary context of a device."""

@@ -36,8 +36,9 @@ class ForeignKernels:
                 "RUSHLIGHT_TRITON=own compiles Triton's language for them"
             )
         self.backend.devices.enter(index)
-        module = driver.cuModuleLoadData(image)
-        function = driver.cuModuleGetFunction(module, name)
+        with self.backend.devices.unseen():
+            module = driver.cuModuleLoadData(image)
+            function = driver.cuModuleGetFunction(module, name)
         if shared > _PLAIN_SHARED:
             driver.cuFuncSetAttribute(function, FUNCTION["max_dynamic_shared_bytes"], shared)
         facts = ("registers", "local_bytes", "max_threads_per_block")

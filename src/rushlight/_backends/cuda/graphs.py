@@ -7,10 +7,12 @@ as long as it lives.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cuda.driver.attributes import CAPTURE_MODES
+from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._base.errors import warn_user
 from rushlight._base.lazy import require
 
@@ -42,6 +44,7 @@ class CapturedGraph:
         self._route: Any = None
         self._number = 0
         self._streams: dict[int, RecordedStream] = {}  # of generators, by the addresses of their states
+        self._kept: list[Any] = []  # what replays use
 
     def register(self, device: Device, address: int, owner: Any) -> None:
         """Let what is captured draw from the generator whose state is at an address, which `owner` keeps."""
@@ -49,6 +52,10 @@ class CapturedGraph:
             raise RuntimeError("a generator is registered with a graph before the capture")
         made: Callable[..., RecordedStream] = require("rushlight._backends.cuda.random.state").RecordedStream
         self._streams.setdefault(address, made(self.backend, device, address, owner))
+
+    def hold(self, value: Any) -> None:
+        """Replays use memory that `value` owns."""
+        self._kept.append(value)
 
     def stream_of(self, address: int) -> RecordedStream:
         """The captured part of a generator's stream; RuntimeError for a generator that was not registered."""
@@ -152,12 +159,15 @@ class CapturedGraph:
 
     def reset(self) -> None:
         """Forget the graph; its memory can be used by others when what it returned is gone."""
-        if self.executable:
-            self.driver.cuGraphExecDestroy(self.executable)
-        if self.graph:
-            self.driver.cuGraphDestroy(self.graph)
-        self.graph = self.executable = 0
+        executable, graph, self.executable, self.graph = self.executable, self.graph, 0, 0
+        if executable or graph:
+            self.backend.devices.enter_any()
+        if executable:
+            self.driver.cuGraphExecDestroy(executable)
+        if graph:
+            self.driver.cuGraphDestroy(graph)
         self._streams.clear()
+        self._kept.clear()
         if self.pool is not None:
             self._leave(ended=True)
 
@@ -171,4 +181,5 @@ class CapturedGraph:
 
     def __del__(self) -> None:
         if getattr(self, "pool", None) is not None and not self.backend.devices.forked and self._stream is None:
-            self.reset()
+            with suppress(CudaError):  # of a device that failed
+                self.reset()

@@ -197,7 +197,8 @@ class Kernels:
             return InterpretedKernel(kernel, driver)
         properties = self.backend.devices.properties(self.index)
         image = require("rushlight._backends.cuda.images").image_of(kernel, text, driver.emulated, properties)
-        return CompiledKernel(kernel, driver, image)
+        with self.backend.devices.unseen():
+            return CompiledKernel(kernel, driver, image)
 
 
 def empty_words(count: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from rushlight._backends.cuda.devices import Devices
 from rushlight._backends.cuda.driver.attributes import (
@@ -11,6 +12,7 @@ from rushlight._backends.cuda.driver.attributes import (
     EVENT_WITHOUT_TIMING,
     STREAM_NON_BLOCKING,
 )
+from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.current_streams import CURRENT_STREAMS
 from rushlight._backends.protocol import EventHandle, StreamHandle
 from rushlight._types.device import Device
@@ -88,22 +90,29 @@ class CudaEvent(EventHandle):
 
     def query(self) -> bool:
         """Whether what came before is done."""
-        return not self.id or self.devices.driver.cuEventQuery(self.id)
+        if not self.id:
+            return True
+        self.devices.enter_any()
+        return self.devices.driver.cuEventQuery(self.id)
 
     def synchronize(self) -> None:
         """Wait until it is."""
         if self.id:
+            self.devices.enter_any()
             self.devices.driver.cuEventSynchronize(self.id)
 
     def elapsed(self, end: EventHandle) -> float:
         """Milliseconds from this event to another; both were recorded, on one device."""
         if self.device is not end.device:
             raise RuntimeError(f"no time lies between events of two devices: {self.device} and {end.device}")
+        self.devices.enter_any()
         return self.devices.driver.cuEventElapsedTime(self.id, end.id)
 
     def __del__(self) -> None:
         if getattr(self, "id", 0) and not self.devices.forked:
-            self.devices.driver.cuEventDestroy(self.id)
+            with suppress(CudaError):  # a device that failed, or a driver that ended, has nothing to forget
+                self.devices.enter_any()
+                self.devices.driver.cuEventDestroy(self.id)
 
 
 class Streams:

@@ -263,3 +263,53 @@ def page_a_replay_cannot_be_captured() -> None:
         inner.replay()
     inner.replay()
     assert x.tolist() == [1.0] * 3
+
+
+def page_kernels_are_loaded_and_memory_is_pinned_while_captures_go_on() -> None:
+    x = torch.arange(5.0, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = torch.full((3,), 2.0).pin_memory()
+        y = torch.cumsum(x * 1.25, 0)  # kernels that nobody asked for before
+    graph.replay()
+    assert y.tolist() == [0.0, 1.25, 3.75, 7.5, 12.5] and held.tolist() == [2.0] * 3
+
+
+def page_pinned_memory_of_a_capture_stays_for_its_replays() -> None:
+    source, y, graph = torch.full((300,), 3.0).pin_memory(), torch.zeros(300, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y.copy_(source, non_blocking=True)
+        del source
+    others = [torch.full((300,), 9.0).pin_memory() for _ in range(3)]
+    graph.replay()
+    assert y.tolist() == [3.0] * 300 and len(others) == 3
+
+
+def page_destructors_of_other_threads_spoil_no_capture() -> None:
+    import threading
+
+    side, x = torch.cuda.Stream(), torch.ones(1 << 10, device="cuda")
+    pinned, y = torch.ones(1 << 10).pin_memory(), torch.ones(1 << 10, device="cuda")
+    with torch.cuda.stream(side):
+        x.copy_(pinned, non_blocking=True)
+    y.record_stream(side)
+    held = [pinned, y, torch.cuda.Event()]
+    held[-1].record()
+    del pinned, y
+    graph, failed = torch.cuda.CUDAGraph(), []
+
+    def forget() -> None:
+        try:
+            held.clear()
+            torch.ones(10).pin_memory()
+            torch.ones(10, device="cuda:1")
+        except Exception as error:
+            failed.append(error)
+
+    with torch.cuda.graph(graph):
+        z = x + 1
+        thread = threading.Thread(target=forget)
+        thread.start()
+        thread.join()
+    graph.replay()
+    assert not failed and z.tolist() == [2.0] * (1 << 10)

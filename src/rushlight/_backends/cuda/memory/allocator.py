@@ -189,7 +189,7 @@ class Allocator:
     def free(self, chunk: Chunk) -> None:
         """Nobody shows a chunk any longer; streams may still use it, in their order."""
         self._freed.append(chunk)
-        while self._freed and self._lock.acquire(False):
+        while self._freed and not self.devices.forked and self._lock.acquire(False):
             try:
                 self._take_freed()
             finally:
@@ -275,7 +275,8 @@ class Allocator:
         try:
             for stream in uses:
                 event = CudaEvent(self.devices, stream.device)
-                event.record(stream)
+                with self.devices.aside(stream.device.index or 0):
+                    event.record(stream)
                 chunk.waits += 1
                 self._waiting.append((event, chunk))
         except CudaError:  # the device failed: its memory is of no use any longer
@@ -285,7 +286,9 @@ class Allocator:
         """Free what streams have passed."""
         while self._waiting:
             event, chunk = self._waiting[0]
-            if not event.query():
+            with self.devices.unseen():
+                passed = event.query()
+            if not passed:
                 return
             self._waiting.popleft()
             self._passed(chunk)
@@ -473,13 +476,8 @@ class Allocator:
     def _unseen(self, ask: Callable[[], Any]) -> Any:
         """Ask the driver for something that captures do not see."""
         self.devices.enter(self.index)
-        if not self._capturing:
+        with self.devices.unseen():
             return ask()
-        before = self.driver.cuThreadExchangeStreamCaptureMode(2)  # relaxed
-        try:
-            return ask()
-        finally:
-            self.driver.cuThreadExchangeStreamCaptureMode(before)
 
     def _collect_garbage(self, pool: ChunkPool, size: int) -> None:
         """Release free segments where memory beyond a share of the limit is held."""

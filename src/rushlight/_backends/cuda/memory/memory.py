@@ -100,6 +100,7 @@ class Memory:
         for allocator in self.allocators:
             if allocator.segment_at(address) is not None:
                 return allocator.index
+        self.devices.enter_any()
         try:
             return self.devices.driver.cuPointerGetAttribute(POINTER["device_ordinal"], address)
         except CudaError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right, insort
 from collections import deque
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 from rushlight._backends.cuda.devices import Devices
@@ -62,8 +63,9 @@ class PinnedMemory:
         return made
 
     def _new(self, size: int) -> int:
-        self.devices.enter(self.devices.thread.current)
-        address = self.driver.cuMemHostAlloc(size, 1)
+        self.devices.enter_any()
+        with self.devices.unseen():
+            address = self.driver.cuMemHostAlloc(size, 1)
         insort(self._starts, address)
         self._sizes[address] = size
         self.statistics.add("segment", True, 1)
@@ -73,9 +75,10 @@ class PinnedMemory:
     def give_back(self, address: int, size: int, uses: set[CudaStream]) -> None:
         """Nobody shows a piece any longer."""
         self._freed.append((address, size, uses))
-        if self._lock.acquire(False):
+        if not self.devices.forked and self._lock.acquire(False):
             try:
-                self._settle()
+                with suppress(CudaError):  # who asks for memory is told
+                    self._settle()
             finally:
                 self._lock.release()
 
@@ -88,7 +91,10 @@ class PinnedMemory:
                 self._free.setdefault(size, []).append(address)
             else:
                 self._wait(address, size, uses)
-        while self._waiting and all(event.query() for event in self._waiting[0][0]):
+        while self._waiting:
+            with self.devices.unseen():
+                if not all(event.query() for event in self._waiting[0][0]):
+                    return
             _, address, size = self._waiting.popleft()
             self._free.setdefault(size, []).append(address)
 
@@ -97,7 +103,8 @@ class PinnedMemory:
         try:
             for stream in uses:
                 events.append(CudaEvent(self.devices, stream.device))
-                events[-1].record(stream)
+                with self.devices.aside(stream.device.index or 0):
+                    events[-1].record(stream)
         except CudaError:  # the device failed
             return
         self._waiting.append((events, address, size))
@@ -114,25 +121,25 @@ class PinnedMemory:
 
     def register(self, address: int, nbytes: int, flags: int = 0) -> None:
         """Let the driver pin memory of the host that somebody else has."""
+        self.devices.enter_any()
         self.driver.cuMemHostRegister(address, nbytes, flags)
         self._registered[address] = nbytes
 
     def unregister(self, address: int) -> None:
         """Undo `register`."""
+        self.devices.enter_any()
         self.driver.cuMemHostUnregister(address)
         self._registered.pop(address, None)
 
-    def record(self, address: int, stream: CudaStream) -> bool:
-        """A stream copies from or to an address; False where that is no pinned memory."""
+    def block_at(self, address: int) -> PinnedBlock | None:
+        """The block of this memory in which an address lies."""
         start = self._start_of(address)
-        block = None if start is None else self._blocks.get(start)
-        if block is not None:
-            block.uses.add(stream)
-        return block is not None
+        return None if start is None else self._blocks.get(start)
 
     def empty_cache(self) -> None:
         """Give pieces that nobody uses back to the driver."""
-        with self._lock:
+        self.devices.enter_any()
+        with self._lock, self.devices.unseen():
             self._settle()
             for size, free in self._free.items():
                 for address in free:

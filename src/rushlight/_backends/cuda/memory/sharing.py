@@ -7,9 +7,11 @@ the last tensor over it.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.cuda.memory.expandable import ExpandableSegment
 from rushlight._backends.cuda.streams import CudaEvent
 from rushlight._backends.protocol import ForeignBlock
@@ -35,9 +37,9 @@ class _Segment:
 
     def __del__(self) -> None:
         if hasattr(self, "address") and not self.backend.devices.forked:
-            self.backend.devices.enter(self.index)
-            self.backend.driver.cuCtxSynchronize()
-            self.backend.driver.cuIpcCloseMemHandle(self.address)
+            with suppress(CudaError), self.backend.devices.aside(self.index):
+                self.backend.driver.cuCtxSynchronize()
+                self.backend.driver.cuIpcCloseMemHandle(self.address)
 
 
 class Sharing:

@@ -8,8 +8,10 @@ import ctypes
 import sys
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.cuda.driver.errors import CudaError
 from rushlight._backends.cuda.kernels import CompiledKernel
 from rushlight._backends.cuda.native.records import (
     AS_DOUBLE,
@@ -61,7 +63,9 @@ class LaunchGraph:
 
     def __del__(self) -> None:
         if self.executable and not self.devices.forked and not sys.is_finalizing():
-            self.driver.cuGraphExecDestroy(self.executable)
+            with suppress(CudaError):  # of a device that failed
+                self.devices.enter_any()
+                self.driver.cuGraphExecDestroy(self.executable)
 
 
 class NativeProgram:

@@ -128,22 +128,29 @@ class EmulatedDriver(EmulatedWork):
 
     def cuMemHostAlloc(self, nbytes: int, flags: int = 0) -> int:
         self._current("cuMemHostAlloc")
+        self._not_while_captured("cuMemHostAlloc")
         address = self.region.pinned.take(nbytes)
         if address is None:
             fail("CUDA_ERROR_OUT_OF_MEMORY", "cuMemHostAlloc")
         return address
 
     def cuMemFreeHost(self, address: int) -> None:
+        self._current("cuMemFreeHost")
+        self._not_while_captured("cuMemFreeHost")
         if address not in self.region.pinned.sizes:
             fail("CUDA_ERROR_INVALID_VALUE", "cuMemFreeHost", f"{address:#x} is no pinned allocation")
         self.region.release_pages(address, self.region.pinned.give_back(address))
 
     def cuMemHostRegister(self, address: int, nbytes: int, flags: int = 0) -> None:
+        self._current("cuMemHostRegister")
+        self._not_while_captured("cuMemHostRegister")
         if address in self._registered:
             fail("CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "cuMemHostRegister")
         self._registered[address] = nbytes
 
     def cuMemHostUnregister(self, address: int) -> None:
+        self._current("cuMemHostUnregister")
+        self._not_while_captured("cuMemHostUnregister")
         if self._registered.pop(address, None) is None:
             fail("CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "cuMemHostUnregister")
 
@@ -219,6 +226,7 @@ class EmulatedDriver(EmulatedWork):
         self._submit(stream, call, run, (address,))
 
     def cuPointerGetAttribute(self, attribute: int, address: int) -> int:
+        self._current("cuPointerGetAttribute")
         part, device = self.region.part_of(address), self.region.device_of(address)
         found = None if part is None else part.range_of(address)
         if found is None:
@@ -256,12 +264,15 @@ class EmulatedDriver(EmulatedWork):
 
     def cuModuleLoadData(self, image: bytes) -> int:
         self._current("cuModuleLoadData")
+        self._not_while_captured("cuModuleLoadData")
         made = Module(bytes(image))
         handle = next(self._numbers)
         self._handles[handle] = made
         return handle
 
     def cuModuleUnload(self, module: int) -> None:
+        self._current("cuModuleUnload")
+        self._not_while_captured("cuModuleUnload")
         found = self._of_kind(module, Module, "cuModuleUnload")
         for device in range(len(self.region.devices)):
             self._wait_for_device(device, "cuModuleUnload")

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from rushlight._backends.cuda.driver.api import Driver
-from rushlight._backends.cuda.driver.attributes import DEVICE, EVENT_WITHOUT_TIMING, STREAM_NON_BLOCKING
+from rushlight._backends.cuda.driver.attributes import CAPTURE_GLOBAL, DEVICE, EVENT_WITHOUT_TIMING, STREAM_NON_BLOCKING
 from rushlight._backends.cuda.driver.emulated.captures import Capture, Graph
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION, identity
 from rushlight._backends.cuda.driver.emulated.memory import Region
@@ -276,6 +276,9 @@ class EmulatedWork(Driver):
     def cuCtxSynchronize(self) -> None:
         device = self._current("cuCtxSynchronize")
         self._not_while_captured("cuCtxSynchronize")
+        for stream in self.scheduler.streams:  # of relaxed threads, too: a capture cannot be waited for
+            if stream.device == device:
+                self._not_while_captured("cuCtxSynchronize", stream)
         self._wait_for_device(device, "cuCtxSynchronize")
 
     def _wait_for_device(self, device: int, call: str) -> None:
@@ -321,7 +324,11 @@ class EmulatedWork(Driver):
         if capture is not None:
             capture.add(stream.key, name, run, addresses)
             return stream
-        if not handle and any(c.mode != _RELAXED for c in self._captures.values()):
+        if not handle and any(
+            c.mode != _RELAXED and s.device == device
+            for s in self.scheduler.streams
+            if (c := self._capture_of(s)) is not None
+        ):
             self._spoil()
             fail("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", name)
         self._give(stream, name, run, addresses)
@@ -402,7 +409,7 @@ class EmulatedWork(Driver):
             self._captures[found.key] = source
             source.join(found.key, tail)
         elif capture is not None:
-            if mark.mark is not None and not mark.mark.done:
+            if mark.mark is not None:  # done or not: an edge would leave the graph
                 self._spoil()
                 fail("CUDA_ERROR_STREAM_CAPTURE_ISOLATION", call)
         elif mark.mark is not None:
@@ -435,6 +442,7 @@ class EmulatedWork(Driver):
         return handle
 
     def cuEventDestroy(self, event: int) -> None:
+        self._current("cuEventDestroy")
         self._event(event, "cuEventDestroy")
         del self._handles[event]
 
@@ -452,8 +460,10 @@ class EmulatedWork(Driver):
         found.captured, found.mark = None, self._marked(into)
 
     def cuEventQuery(self, event: int) -> bool:
+        self._current("cuEventQuery")
         found = self._event(event, "cuEventQuery")
         self._not_captured(found, "cuEventQuery")
+        self._not_while_captured("cuEventQuery")
         if found.mark is None:
             return True
         if not found.mark.done:
@@ -464,8 +474,10 @@ class EmulatedWork(Driver):
         return found.mark.done
 
     def cuEventSynchronize(self, event: int) -> None:
+        self._current("cuEventSynchronize")
         found = self._event(event, "cuEventSynchronize")
         self._not_captured(found, "cuEventSynchronize")
+        self._not_while_captured("cuEventSynchronize")
         mark = found.mark
         if mark is not None:
             self.scheduler.run_until(lambda: mark.done, "cuEventSynchronize")
@@ -483,6 +495,7 @@ class EmulatedWork(Driver):
 
     def cuEventElapsedTime(self, start: int, end: int) -> float:
         call = "cuEventElapsedTime"
+        self._current(call)
         first, last = self._event(start, call), self._event(end, call)
         if (first.flags | last.flags) & EVENT_WITHOUT_TIMING or first.mark is None or last.mark is None:
             fail("CUDA_ERROR_INVALID_HANDLE", call)
@@ -507,17 +520,15 @@ class EmulatedWork(Driver):
             capture.invalid = True
 
     def _not_while_captured(self, call: str, stream: Stream | None = None) -> None:
-        """CudaError where a capture forbids a call: one of its streams is concerned, or this thread may not."""
+        """CudaError where a capture forbids a call that may be unsafe: one of its streams is concerned, or this thread may not."""
         if not self._captures:
             return
         own, mode = threading.get_ident(), getattr(self._thread, "mode", 0)
         for key, capture in self._captures.items():
             concerned = stream is not None and stream.key == key
-            forbidden = (
-                stream is None
-                and mode != _RELAXED
-                and (capture.mode == 0 or capture.mode == 1 and capture.thread == own)
-            )
+            # a thread's own captures concern it unless they are relaxed, those of others where both are global
+            watched = capture.mode != _RELAXED if capture.thread == own else capture.mode == mode == CAPTURE_GLOBAL
+            forbidden = watched and mode != _RELAXED
             if concerned or forbidden:
                 capture.invalid = True
                 fail("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", call)
@@ -562,6 +573,7 @@ class EmulatedWork(Driver):
         return handle
 
     def cuGraphInstantiate(self, graph: int, flags: int = 0) -> int:
+        self._current("cuGraphInstantiate")
         found = self._of_kind(graph, Graph, "cuGraphInstantiate")
         made = Graph(found.nodes, found.handles)
         handle = next(self._numbers)
@@ -587,6 +599,7 @@ class EmulatedWork(Driver):
         del self._handles[graph]
 
     def cuGraphExecDestroy(self, executable: int) -> None:
+        self._current("cuGraphExecDestroy")
         self._of_kind(executable, Graph, "cuGraphExecDestroy")
         del self._handles[executable]
 
@@ -599,6 +612,8 @@ class EmulatedWork(Driver):
 
     def cuProfilerStart(self) -> None:
         """Nothing: nobody watches."""
+        self._current("cuProfilerStart")
 
     def cuProfilerStop(self) -> None:
         """Nothing."""
+        self._current("cuProfilerStop")
