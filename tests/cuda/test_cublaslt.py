@@ -59,6 +59,10 @@ class Library:
         self.objects[handle.value][attribute] = value._obj.value
 
     def heuristic(self, *arguments: Any) -> None:
+        """An algorithm that counts on addresses as aligned as the preferences say, by itself on multiples of 256."""
+        asked, found = self.objects[arguments[6].value], arguments[-2]._obj
+        for k, attribute in enumerate((5, 6, 7, 8)):
+            found.algorithm[k] = asked.get(attribute, 256)
         arguments[-1]._obj.value = 1
 
     def matrix(self, address: int, layout: Any, turned: bool) -> Any:
@@ -74,6 +78,10 @@ class Library:
 
     def matmul(self, *given: Any) -> None:
         description = self.objects[given[1].value]
+        for address, alignment in zip(
+            (given[3], given[5], given[8], given[10]), given[12]._obj.algorithm, strict=False
+        ):
+            assert address % alignment == 0
         first = self.matrix(given[3], given[4], bool(description.get(3)))
         second = self.matrix(given[5], given[6], bool(description.get(4)))
         self.matrix(given[10], given[11], False)[...] = first @ second
@@ -97,6 +105,20 @@ def test_row_major_products(turned_a: bool, turned_b: bool, batch: tuple[int, ..
     product = LtProduct(CublasLt(Library()), operand(x), operand(y), operand(out), "float32")
     product(0, a.ctypes.data, b.ctypes.data, out.ctypes.data, 0)
     np.testing.assert_allclose(out, x @ y, rtol=1e-5, atol=1e-6)
+
+
+def test_operands_may_begin_at_any_element() -> None:
+    """Algorithms count on addresses that are aligned as they were told, by themselves on multiples of 256."""
+    random, memory = np.random.default_rng(0), [np.zeros(200, np.float32) for _ in range(3)]
+    for shift in range(5):
+        first, second, out = (
+            m[(-m.ctypes.data % 16 // 4) + shift :][:n] for m, n in zip(memory, (20, 30, 24), strict=True)
+        )
+        x, y, z = first.reshape(4, 5), second.reshape(5, 6), out.reshape(4, 6)
+        x[...], y[...] = random.normal(size=x.shape), random.normal(size=y.shape)
+        product = LtProduct(CublasLt(Library()), operand(x), operand(y), operand(z), "float32")
+        product(0, x.ctypes.data, y.ctypes.data, z.ctypes.data, 0)
+        np.testing.assert_allclose(z, x @ y, rtol=1e-5, atol=1e-6)
 
 
 def test_each_device_has_a_handle_of_its_own() -> None:

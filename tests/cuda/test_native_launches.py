@@ -474,6 +474,33 @@ def test_calls_of_a_library_are_made_by_native_code() -> None:
         executable(x.data_ptr())
 
 
+def test_calls_of_a_library_at_other_addresses_are_made_by_python() -> None:
+    """It knows how the library computes on addresses that are not aligned as the call counts on."""
+    native, python = list[int](), list[int]()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 16)
+    def multiply(*arguments: int) -> int:
+        native.append(arguments[3])
+        return 0
+
+    class Product:
+        address = ctypes.cast(multiply, ctypes.c_void_p).value or 0
+        native = LibraryFunction("multiply", address, list(range(16)), ((3,),), 15, alignment=16)
+
+        def __call__(self, stream: int, x: int) -> None:
+            python.append(x)
+
+    device = torch.device("cuda", 0)
+    program = compile_graph(trace(lambda x: x * 2.0, [((100,), FLOAT32)]), [(1,)])
+    program.steps = [*program.steps, Call("product", Product(), [program.inputs[0]])]
+    executable = CudaExecutable(program, backend_of(device), device)
+    x = torch.arange(200.0, device="cuda")
+    for offset in (0, 4, 16):
+        executable(x.data_ptr() + offset)
+    torch.cuda.synchronize()
+    assert native == [x.data_ptr(), x.data_ptr() + 16] and python == [x.data_ptr() + 4]
+
+
 def test_many_launches_without_a_wait_compute_the_same() -> None:
     x = torch.arange(10.0, device="cuda")
     total = torch.zeros(10, device="cuda")

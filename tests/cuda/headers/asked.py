@@ -133,6 +133,9 @@ def _cublaslt() -> Asked:
         "CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT": cublaslt._BATCH, "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET": cublaslt._BATCH_STRIDE,
         "CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES": cublaslt._MOST_WORKSPACE, "CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1,
     }  # fmt: skip
+    constants |= {
+        f"CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{x}_BYTES": n for x, n in zip("ABCD", cublaslt._ALIGNMENTS, strict=True)
+    }
     fields = {
         "algorithm": "algo",
         "workspace": "workspaceSize",

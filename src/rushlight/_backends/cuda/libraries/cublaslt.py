@@ -8,7 +8,7 @@ kernel's on the card.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._backends.cuda.libraries.loader import CLibrary, Wheel
@@ -49,6 +49,8 @@ _TYPES = {
 }
 _COMPUTE = {"float32": 68, "float64": 70, "int32": 72, "tf32": 77}
 _TRANSPOSE_A, _TRANSPOSE_B, _BATCH, _BATCH_STRIDE, _MOST_WORKSPACE = 3, 4, 5, 6, 1
+_ALIGNMENTS = (5, 6, 7, 8)  # of the addresses of A, B, C and D
+_ALIGNED = 16  # bytes: what algorithms that are fast count on
 
 
 class Heuristic(ctypes.Structure):
@@ -150,7 +152,9 @@ class LtProduct:
             assert seen is not None
             library.set("cublasLtMatmulDescSetAttribute", self.description, attribute, ctypes.c_int32(int(seen.turned)))
         self.layouts = [self._layout(x) for x in (b, a, out)]
-        self.algorithm = self._algorithm()
+        self.algorithm = self._algorithm([_ALIGNED] * 3)
+        self.elements = [x.dtype.itemsize for x in (b, a, out)]
+        self._anywhere: Heuristic | None = None
 
     def _layout(self, x: Operand) -> ctypes.c_void_p:
         seen = _matrix(x)
@@ -162,11 +166,21 @@ class LtProduct:
             self.library.set(name, made, _BATCH_STRIDE, ctypes.c_int64(x.strides[0]))
         return made
 
-    def _algorithm(self) -> Heuristic:
+    @property
+    def anywhere(self) -> Heuristic:
+        """The algorithm for operands that are aligned to their elements alone; RuntimeError where there is none."""
+        if self._anywhere is None:
+            self._anywhere = self._algorithm(self.elements)
+        return self._anywhere
+
+    def _algorithm(self, alignments: Sequence[int]) -> Heuristic:
+        """The best for operands whose addresses are multiples of these numbers: by itself the library counts on 256."""
         preference = self.library.made("cublasLtMatmulPreferenceCreate")
         self.library.set(
             "cublasLtMatmulPreferenceSetAttribute", preference, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE)
         )
+        for attribute, alignment in zip(_ALIGNMENTS, (*alignments, alignments[-1]), strict=True):
+            self.library.set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, ctypes.c_uint32(alignment))
         found, count = Heuristic(), ctypes.c_int()
         b, a, out = self.layouts
         self.library.call(
@@ -189,11 +203,12 @@ class LtProduct:
             self.library.handle.value or 0, self.description.value or 0, one, 0, of_b, 0, of_a, zero, 0, of_out, 0, of_out, algorithm, 0,
             WORKSPACE, 0,
         ]  # fmt: skip
-        return LibraryFunction("cublasLtMatmul", address, words, ((5,), (3,), (8, 10), (13,)), 15)
+        return LibraryFunction("cublasLtMatmul", address, words, ((5,), (3,), (8, 10), (13,)), 15, alignment=_ALIGNED)
 
     def __call__(self, stream: int, a: int, b: int, out: int, workspace: int) -> None:
         of_b, of_a, of_out = self.layouts
+        algorithm = self.anywhere if (a | b | out) % _ALIGNED else self.algorithm
         self.library.call(
             "cublasLtMatmul", self.library.handle, self.description, ctypes.byref(self.one), b, of_b, a, of_a,
-            ctypes.byref(self.zero), out, of_out, out, of_out, ctypes.byref(self.algorithm), workspace, WORKSPACE, stream,
+            ctypes.byref(self.zero), out, of_out, out, of_out, ctypes.byref(algorithm), workspace, WORKSPACE, stream,
         )  # fmt: skip

@@ -151,10 +151,12 @@ def call_library(item, stream):
 def start(program, item, bufs, stream):
     """Give one kernel to a stream; the driver's status, or ASK_PYTHON."""
     function, threads, shared = item[LAUNCHED.function], item[LAUNCHED.threads], item[LAUNCHED.shared]
+    unaligned = fill_addresses(item, bufs)
     if item[LAUNCHED.stream] >= 0:
-        fill_addresses(item, bufs)
+        if unlikely(unaligned != 0):
+            return ASK_PYTHON
         return call_library(item, stream)
-    if unlikely(fill_addresses(item, bufs) != 0):
+    if unlikely(unaligned != 0):
         function, threads, shared = item[LAUNCHED.other], item[LAUNCHED.other_threads], item[LAUNCHED.other_shared]
         if function is None:
             return ASK_PYTHON

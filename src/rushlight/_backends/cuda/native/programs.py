@@ -145,7 +145,7 @@ class NativeProgram:
                 if number >= constants:
                     words[word] = self.executable.constant_addresses[number - constants] + offset
                 else:
-                    addresses.append((word, self._buffer(number), offset, 0))
+                    addresses.append((word, self._buffer(number), offset, function.alignment - 1))
         self._keep += [words, function, step.call]
         first = ctypes.addressof(words)
         return [

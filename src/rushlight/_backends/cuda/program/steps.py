@@ -104,7 +104,7 @@ class Launch:
 class LibraryFunction(NamedTuple):
     """A C function of `words` (pointers and numbers of 8 bytes, at most 16) that returns a status, so that native code
     calls it: `places` are the words that are argument k's address, `stream` is the word that is the stream.  One that does
-    not `work` gives nothing to the stream.
+    not `work` gives nothing to the stream.  Where an address is no multiple of `alignment`, Python makes the call.
     """
 
     name: str
@@ -113,6 +113,7 @@ class LibraryFunction(NamedTuple):
     places: Sequence[Sequence[int]]
     stream: int
     works: bool = True
+    alignment: int = 1
 
 
 class Call:
