@@ -1,25 +1,30 @@
-"""What a GPU gives, in one run of under ten minutes: first whether our kernels are right on it, then how fast they are beside PyTorch
+"""What a GPU gives, in one run of under nine minutes: first whether our kernels are right on it, then how fast they are beside PyTorch
 and Triton, where these are installed.
 
     python bench/cuda.py --out FOLDER            # on a machine with a GPU
     RUSHLIGHT_CUDA=emulated python bench/cuda.py --out FOLDER --dry   # small sizes, no times: does the script itself work?
-    python bench/cuda.py --out FOLDER --resume OLD/cuda.json          # goes on where a run ended
+    python bench/cuda.py --out FOLDER --resume OLD/cuda.json          # in under four minutes: what failed, and what found no time
 
-This process never touches the GPU.  Sections (`bench/cuda_sections.py`) run one after the other, each in a process of its own with its
-share of time, and each row has a limit.  A row whose process dies or hangs is written down as failed; a new process goes on behind it.
-`cuda.json` in the folder is replaced after each row, so whatever ends the run, what was measured is kept.
+This process never touches the GPU.  Sections (`bench/cuda_sections.py`) run in processes of their own, each with its share of time, and
+each row has a limit.  A row whose process dies or hangs is written down as failed; a new process goes on behind it.  `cuda.json` in the
+folder is replaced after each row, so whatever ends the run, what was measured is kept.
+
+What is not timed runs together first: correctness, and PyTorch's and our compilers, whose caches later sections find filled.  Where none
+of the unit kernels is right, the run ends there.  A section that was complete and without faults is not begun again by `--resume`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,47 +33,50 @@ FILE = Path(__file__).resolve().parent / "cuda_sections.py"
 
 
 class Section(NamedTuple):
-    """A section of the run: its rows, seconds for all of them and for one, and settings of its process."""
+    """A section of the run: its rows, seconds for all of them and for one, settings and further options of its process, and
+    whether it runs together with its neighbours.
+    """
 
     title: str
     rows: str
     seconds: float
     row_seconds: float = 30
     settings: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
+    together: bool = False
 
 
 def _products(title: str, **settings: str) -> Section:
-    return Section(title, "products", 40, 30, tuple(settings.items()))
+    return Section(title, "products", 30, 20, tuple(settings.items()))
 
 
-# The most important first: what comes last may find no time left.
+_TOGETHER = 100.0  # seconds for all that runs first
+
+
+def _warm(side: str, model: str = "", **settings: str) -> Section:
+    options = ("--side", side, *(("--only", model) if model else ()))
+    return Section(f"warm {side} {model}".strip(), "warm", _TOGETHER, _TOGETHER, tuple(settings.items()), options, True)
+
+
+# The most important first: what comes last may find no time left.  The sections up to `products library` have 540 seconds in all,
+# where each runs to its limit.
 PLAN = (
-    Section("correctness", "correctness", 90),
-    Section("kernels", "kernels", 40),
-    Section("rows", "rows", 120),
-    Section("host", "host", 40),
-    _products("products mma", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma"),
-    _products(
-        "products walk", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="walk"
-    ),
-    _products(
-        "products parts", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="parts"
-    ),
-    _products(
-        "products stretches",
-        RUSHLIGHT_CUDA_GEMM="ours",
-        RUSHLIGHT_CUDA_PRODUCTS="mma",
-        RUSHLIGHT_CUDA_SCHEDULE="stretches",
-    ),
-    _products("products library", RUSHLIGHT_CUDA_GEMM="library"),
-    Section("models", "models", 120, 60),
-    Section("primitives", "primitives", 90, 20),
-    Section("triton", "triton", 90, 60),
-    Section("start", "start", 60, 60),
-    Section("compile", "compile", 20),
-    # Were these wrong, they would hang the card: nothing but themselves comes behind them.
-    Section("warpgroups", "warpgroups", 60, 15),
+    Section("correctness", "correctness", _TOGETHER, together=True),
+    Section("primitives", "primitives", _TOGETHER, 20, together=True),
+    # who computes a product is measured later, when nothing runs beside it
+    _warm("rushlight", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_CONVOLUTIONS="ours"),
+    *(_warm("torch", model) for model in ("gpt2", "resnet50", "llama1b")),
+    Section("rows", "rows", 90, 20),
+    Section("host", "host", 25),
+    Section("models", "models", 130, 40),
+    Section("triton", "triton", 40, 30),
+    Section("start", "start", 40, 40),
+    # Were these wrong, they would hang: they come behind what must be known.
+    Section("warpgroups", "warpgroups", 45, 15),
     _products("products wgmma", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="wgmma"),
+    _products("products library", RUSHLIGHT_CUDA_GEMM="library"),
+    _products("products mma", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma"),
+    Section("kernels", "kernels", 40),
     _products(
         "products wgmma walk",
         RUSHLIGHT_CUDA_GEMM="ours",
@@ -81,29 +89,51 @@ PLAN = (
         RUSHLIGHT_CUDA_PRODUCTS="wgmma",
         RUSHLIGHT_CUDA_SCHEDULE="stretches",
     ),
+    _products(
+        "products walk", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="walk"
+    ),
+    _products(
+        "products parts", RUSHLIGHT_CUDA_GEMM="ours", RUSHLIGHT_CUDA_PRODUCTS="mma", RUSHLIGHT_CUDA_SCHEDULE="parts"
+    ),
+    _products(
+        "products stretches",
+        RUSHLIGHT_CUDA_GEMM="ours",
+        RUSHLIGHT_CUDA_PRODUCTS="mma",
+        RUSHLIGHT_CUDA_SCHEDULE="stretches",
+    ),
+    Section("compile", "compile", 20),
 )
-_START = 60.0  # seconds until a process must have begun its first row
-_DEATHS = 4  # of processes of one section without a row between them
+_START = 45.0  # seconds until a process must have begun its first row
+_DEATHS = 3  # of processes of one section without a row between them
+FIRST_RUN, RESUMED = 520.0, 220.0  # seconds until the last row must have ended
 
 
 class Report:
-    """Numbers by section and name, on disk at any time."""
+    """Numbers by section and name, on disk at any time; `complete` are titles of sections that ended without a fault."""
 
     def __init__(self, folder: Path, resume: Path | None = None) -> None:
         self.file, self.start = folder / "cuda.json", time.monotonic()
-        self.data: dict[str, Any] = {"machine": {}, "sections": {}}
+        self.data: dict[str, Any] = {"machine": {}, "complete": [], "sections": {}}
+        self._lock = threading.RLock()  # of sections that run together
         folder.mkdir(parents=True, exist_ok=True)
         if resume is not None:
-            self.data = json.loads(resume.read_text())
-            for rows in self.data["sections"].values():  # what failed is tried again
-                for name in [name for name, values in rows.items() if "failed" in values]:
+            self.data |= json.loads(resume.read_text())
+            for rows in self.data["sections"].values():  # what failed, or was wrong, is tried again
+                for name in [name for name, values in rows.items() if _is_wrong(values) or "ended" in values]:
                     del rows[name]
 
     def put(self, section: str, name: str, **values: Any) -> None:
-        self.data["sections"].setdefault(section, {})[name] = values
         shown = "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
-        print(f"{self.elapsed():6.1f} s  {section}/{name}: {shown}", flush=True)
-        self.write()
+        with self._lock:
+            self.data["sections"].setdefault(section, {})[name] = values
+            print(f"{self.elapsed():6.1f} s  {section}/{name}: {shown}", flush=True)
+            self.write()
+
+    def end_section(self, title: str) -> None:
+        """All rows of a section are known, and none failed."""
+        with self._lock:
+            self.data["complete"].append(title)
+            self.write()
 
     def write(self) -> None:
         """Replace the file as a whole: a run that is killed meanwhile leaves the one before."""
@@ -115,13 +145,23 @@ class Report:
         return time.monotonic() - self.start
 
     def known(self) -> list[tuple[str, str]]:
-        return [(heading, name) for heading, rows in self.data["sections"].items() for name in rows]
+        with self._lock:
+            return [(heading, name) for heading, rows in self.data["sections"].items() for name in rows]
 
     def wrong(self) -> list[str]:
         return [
             f"{heading}/{name}" for heading, rows in self.data["sections"].items() for name, values in rows.items()
-            if "failed" in values or values.get("right") is False
+            if _is_wrong(values)
         ]  # fmt: skip
+
+    def hopeless(self) -> bool:
+        """Whether unit kernels ran, and none is right."""
+        units = self.data["sections"].get("units", {}).values()
+        return bool(units) and not any(values.get("right") for values in units)
+
+
+def _is_wrong(values: dict[str, Any]) -> bool:
+    return "failed" in values or values.get("right") is False
 
 
 class Worker:
@@ -129,7 +169,7 @@ class Worker:
 
     def __init__(self, section: Section, known: list[tuple[str, str]], dry: bool) -> None:
         environment = {**os.environ, **dict(section.settings)}
-        command = [sys.executable, str(FILE), section.rows, *(["--dry"] if dry else [])]
+        command = [sys.executable, str(FILE), section.rows, *section.options, *(["--dry"] if dry else [])]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )
@@ -170,7 +210,7 @@ class Worker:
 def run_section(report: Report, section: Section, dry: bool, end: float) -> None:
     """Run a section's rows until all are known, its time is over, or its processes die without a row."""
     end = min(end, time.monotonic() + (section.seconds if not dry else 1e9))
-    deaths = 0
+    deaths, faults = 0, 0
     while deaths < _DEATHS:
         worker, row, status = Worker(section, report.known(), dry), None, 0
         limit, what = time.monotonic() + (_START if not dry else 600), "does not start"
@@ -187,20 +227,25 @@ def run_section(report: Report, section: Section, dry: bool, end: float) -> None
                     limit = time.monotonic() + (section.row_seconds if not dry else 600)
                 else:
                     report.put(line[1], line[2], **line[3])
-                    row, deaths, limit = None, 0, time.monotonic() + _START
+                    faults += _is_wrong(line[3])
+                    row, deaths, limit = None, 0, time.monotonic() + (_START if not dry else 600)
         except TimeoutError:
             if time.monotonic() >= end:
                 left = f", in {row[0]}/{row[1]}" if row else ""
                 report.put("sections", section.title, ended=f"its time was over{left}")
                 return
             report.put(*(row or ("sections", section.title)), failed=f"{what}: killed")
+            faults += 1
             deaths += row is None
             continue
         finally:
             worker.end()
         if row is not None:
             report.put(*row, failed=f"its process ended with status {status}")
+            faults += 1
         elif status == 0:
+            if not faults:
+                report.end_section(section.title)
             return
         elif status != 3:  # 3: the device no longer answered, the row is known
             deaths += 1
@@ -212,14 +257,47 @@ COMPARED = {"rows": ("ms",), "models": ("ms",), "triton": ("cold", "ms"), "host"
 
 
 def ratios(report: Report) -> None:
-    """Their time over ours, where both have one."""
+    """Their time over ours, where both have one; for what moves bytes, its rate as a share of the best copy's."""
     sections = report.data["sections"]
-    for name, keys in COMPARED.items():
-        ours, theirs = (sections.get(f"{name} {label}", {}) for label in ("rushlight", "torch"))
-        for key in keys:
-            for row, values in ours.items():
-                if key in values and key in theirs.get(row, {}):
-                    report.put(f"torch's time over ours, {key}", row, ratio=theirs[row][key] / values[key])
+    pairs = [(f"{name} rushlight", f"{name} torch", key) for name, keys in COMPARED.items() for key in keys]
+    pairs += [(heading, "rows torch", "ms") for heading in sections if heading.startswith("products ")]
+    for mine, other, key in pairs:
+        theirs = sections.get(other, {})
+        heading = f"torch's time over ours, {mine.removesuffix(' rushlight')}, {key}"
+        for row, values in list(sections.get(mine, {}).items()):
+            if key in values and key in theirs.get(row, {}):
+                report.put(heading, row, ratio=theirs[row][key] / values[key])
+    sides = [sections.get(f"rows {label}", {}) for label in ("rushlight", "torch")]
+    copied = max((side["copy"].get("GB/s", 0.0) for side in sides if "copy" in side), default=0.0)
+    for row, values in list(sides[0].items()) if copied else ():
+        if "GB/s" in values:
+            report.put("share of the best copy's rate", row, share=values["GB/s"] / copied)
+
+
+def run(report: Report, only: str, dry: bool, end: float) -> None:
+    """All sections whose title contains `only`, those that are complete left out; what is told to run together does."""
+    chosen = [s for s in PLAN if only in s.title and s.title not in report.data["complete"]]
+    for together, sections in itertools.groupby(chosen, lambda section: section.together):
+        for stage in [list(sections)] if together and not dry else [[section] for section in sections]:
+            if time.monotonic() > end - 5:
+                for section in stage:
+                    report.put("sections", section.title, ended="no time was left")
+                continue
+            threads = [threading.Thread(target=_guarded, args=(report, s, dry, end)) for s in stage]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            if any(s.rows == "correctness" for s in stage) and report.hopeless():
+                report.put("sections", "run", failed="no unit kernel is right: nothing else was tried")
+                return
+
+
+def _guarded(report: Report, section: Section, dry: bool, end: float) -> None:
+    try:
+        run_section(report, section, dry, end)
+    except Exception as error:
+        report.put("sections", section.title, failed=f"{type(error).__name__}: {str(error)[:400]}")
 
 
 def main() -> int:
@@ -227,21 +305,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     parser.add_argument("--dry", action="store_true", help="small sizes, no times, no limits")
     parser.add_argument("--only", default="", help="sections whose title contains this")
-    parser.add_argument("--seconds", type=float, default=560, help="when the last row must have ended")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"when the last row must have ended: {FIRST_RUN:.0f}, {RESUMED:.0f} of a run that goes on",
+    )
     parser.add_argument("--resume", type=Path, help="the cuda.json of an earlier run, whose rows are kept")
     given = parser.parse_args()
     report = Report(given.out, given.resume)
-    end = time.monotonic() + (given.seconds if not given.dry else 1e9)
-    for section in PLAN:
-        if given.only not in section.title:
-            continue
-        if time.monotonic() > end - 5:
-            report.put("sections", section.title, ended="no time was left")
-            continue
-        try:
-            run_section(report, section, given.dry, end)
-        except Exception as error:
-            report.put("sections", section.title, failed=f"{type(error).__name__}: {str(error)[:400]}")
+    seconds = given.seconds or (FIRST_RUN if given.resume is None else RESUMED)
+    run(report, given.only, given.dry, time.monotonic() + (seconds if not given.dry else 1e9))
     ratios(report)
     wrong = report.wrong()
     print(f"{len(wrong)} rows failed: {', '.join(wrong)}" if wrong else "all rows ran", flush=True)

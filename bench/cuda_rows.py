@@ -1,5 +1,5 @@
 """Operators that `cuda.py` times in rushlight and in PyTorch: each row builds its arrays and gives the call, the bytes that it
-moves, and its products and sums."""
+moves, and its products and sums.  What must be known comes first."""
 
 from __future__ import annotations
 
@@ -89,9 +89,7 @@ def _product(size: int, dtype: str) -> Row:
     return build
 
 
-for _size in (1024, 4096, 8192):
-    row(_product(_size, "bfloat16"))
-row(_product(4096, "float32"))
+row(_product(8192, "bfloat16"))
 
 
 @row
@@ -101,6 +99,30 @@ def scaled_mm_8192(t: Any, dry: bool) -> tuple[Call, float, float]:
     a, b = (_random(t, n, n).to(t.float8_e4m3fn) for _ in range(2))
     one = t.ones((), device="cuda")
     return lambda: t._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=t.bfloat16), 0, 2 * n**3
+
+
+def _attention(length: int, backward: bool) -> Row:
+    def build(t: Any, dry: bool) -> tuple[Call, float, float]:
+        n, heads = (64, 2) if dry else (length, 16)
+        q, k, v = (_random(t, max(1, 16384 // n // (64 if dry else 1)), heads, n, 128, grad=backward) for _ in range(3))
+        attend = lambda: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        flops = 4 * q.shape[0] * heads * n * n * 128 / 2
+        if not backward:
+            return attend, 0, flops
+        out = attend()
+        upstream = t.randn_like(out)
+        return lambda: t.autograd.grad(out, (q, k, v), upstream, retain_graph=True), 0, 2.5 * flops
+
+    build.__name__ = f"attention_{'backward' if backward else 'forward'}_{length}"
+    return build
+
+
+for _length in (16384, 4096):
+    row(_attention(_length, False))
+    row(_attention(_length, True))
+for _size in (4096, 1024):
+    row(_product(_size, "bfloat16"))
+row(_product(4096, "float32"))
 
 
 @row
@@ -133,22 +155,6 @@ def convolution_layer(t: Any, dry: bool) -> tuple[Call, float, float]:
     return call, 0, 2 * batch * size**2 * width**2 * 9
 
 
-def _attention(length: int, backward: bool) -> Row:
-    def build(t: Any, dry: bool) -> tuple[Call, float, float]:
-        n, heads = (64, 2) if dry else (length, 16)
-        q, k, v = (_random(t, max(1, 16384 // n // (64 if dry else 1)), heads, n, 128, grad=backward) for _ in range(3))
-        attend = lambda: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        flops = 4 * q.shape[0] * heads * n * n * 128 / 2
-        if not backward:
-            return attend, 0, flops
-        out = attend()
-        upstream = t.randn_like(out)
-        return lambda: t.autograd.grad(out, (q, k, v), upstream, retain_graph=True), 0, 2.5 * flops
-
-    build.__name__ = f"attention_{'backward' if backward else 'forward'}_{length}"
-    return build
-
-
 def _decode(sequences: int, keys: int) -> Row:
     """A query of each sequence to keys in pages of 16 tokens, 32 heads for 8 of keys."""
 
@@ -177,7 +183,3 @@ def _decode(sequences: int, keys: int) -> Row:
 
 row(_decode(64, 4096))
 row(_decode(1, 1 << 15))
-
-for _length in (4096, 16384):
-    row(_attention(_length, False))
-    row(_attention(_length, True))

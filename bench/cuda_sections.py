@@ -9,6 +9,7 @@ or hung.  A process whose device no longer answers ends with status 3; the next 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -151,14 +152,14 @@ def enqueued(module: Any, call: Call, turns: int = 4000, batch: int = 200) -> fl
 
 
 class Setting:
-    """What rows need to know: `dry`, and the modules to measure."""
+    """What rows need to know: `dry`, and the modules to measure, or the one of a `side`."""
 
-    def __init__(self, dry: bool, alone: bool = False) -> None:
+    def __init__(self, dry: bool, alone: bool = False, side: str = "") -> None:
         import rushlight
 
         self.dry = dry
-        self.modules: dict[str, Any] = {"rushlight": rushlight}
-        if not dry and not alone:
+        self.modules: dict[str, Any] = {} if side == "torch" else {"rushlight": rushlight}
+        if not dry and not alone and side != "rushlight":
             try:
                 import torch
 
@@ -171,12 +172,14 @@ class Setting:
 def _host_calls(t: Any) -> dict[str, Call]:
     x, y = (t.randn(16, 16, device="cuda") for _ in range(2))
     w = t.randn(16, 16, device="cuda", requires_grad=True)
+    scale, shift = (t.ones(16, device="cuda", requires_grad=True) for _ in range(2))
     return {
         "add": lambda: x + y,
         "linear": lambda: t.nn.functional.linear(x, y),
         "layer norm": lambda: t.nn.functional.layer_norm(x, (16,)),
         "add with gradient": lambda: x + w,
         "linear with gradient": lambda: t.nn.functional.linear(x, w),
+        "layer norm with gradient": lambda: t.nn.functional.layer_norm(x, (16,), scale, shift),
     }
 
 
@@ -297,25 +300,46 @@ def warpgroups(setting: Setting) -> Iterator[Item]:
 
 
 def _timed_row(build: Row, module: Any, dry: bool) -> Values:
-    call, moved, flops = build(module, dry)
     try:
-        if dry:
-            call()
-            module.cuda.synchronize()
-            return {"ran": True}
-        taken = milliseconds(module, call)
-        rate = {"GB/s": moved / taken / 1e6} if moved else {"TFLOP/s": flops / taken / 1e9}
-        return {"ms": taken, **rate}
+        return _timed(build, module, dry)
     finally:
-        del call
         module.cuda.empty_cache()
+
+
+def _best_of_backends(build: Row, module: Any) -> Values:
+    """Attention by the fastest of PyTorch's backends, and which that is."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    found: dict[str, Values] = {}
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        with contextlib.suppress(RuntimeError), sdpa_kernel(backend):
+            found[backend.name] = _timed_row(build, module, False)
+    name = min(found, key=lambda name: found[name]["ms"])
+    return {**found[name], "by": name, **{f"{other} ms": values["ms"] for other, values in found.items()}}
+
+
+def _timed(build: Row, module: Any, dry: bool) -> Values:
+    call, moved, flops = build(module, dry)
+    if dry:
+        call()
+        module.cuda.synchronize()
+        return {"ran": True}
+    taken = milliseconds(module, call)
+    rate = {"GB/s": moved / taken / 1e6} if moved else {"TFLOP/s": flops / taken / 1e9}
+    return {"ms": taken, **rate}
 
 
 def beside(setting: Setting) -> Iterator[Item]:
     """The rows in each module, one module after the other for each row."""
     for name, build in ROWS.items():
         for label, module in setting.modules.items():
-            yield (f"rows {label}", name, lambda build=build, module=module: _timed_row(build, module, setting.dry))
+
+            def row(
+                build: Row = build, module: Any = module, best: bool = label == "torch" and "attention" in name
+            ) -> Values:
+                return _best_of_backends(build, module) if best else _timed_row(build, module, setting.dry)
+
+            yield f"rows {label}", name, row
 
 
 def way_of_products() -> str:
@@ -367,6 +391,23 @@ def models(setting: Setting) -> Iterator[Item]:
                 yield f"models {label}", f"{name}, {how}", row
 
 
+def warm(setting: Setting) -> Iterator[Item]:
+    """First steps of whole models: kernels and compiled programs are kept on disk for the sections behind."""
+    for label, module in setting.modules.items():
+        for name, build in MODELS.items():
+            for how in ("compiled", "eager") if label == "rushlight" else ("compiled",):
+
+                def row(build: Any = build, module: Any = module, how: str = how) -> Values:
+                    start = time.perf_counter()
+                    call, _ = build(module, how == "compiled", setting.dry)
+                    for _ in range(2):
+                        call()
+                    module.cuda.synchronize()
+                    return {"first s, not alone": time.perf_counter() - start}
+
+                yield f"warm {label}", f"{name}, {how}", row
+
+
 TRITON_ROWS = ("vector add", "softmax", "layer norm", "matmul bfloat16", "attention")
 
 
@@ -382,6 +423,7 @@ class TritonRows:
         command = [sys.executable, *(["-m", "rushlight"] if self.ours else []), file, "--only", ",".join(names)]
         environment = {**os.environ, "RUSHLIGHT_CACHE_DIR": caches, "TRITON_CACHE_DIR": caches}
         environment["PYTHONPATH"] = str(ROOT / "src") if self.ours else ""
+        environment["RUSHLIGHT_TRITON"] = "own"  # not the one that is installed beside
         command += ["--small"] if self.dry else []
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -478,6 +520,7 @@ SECTIONS: dict[str, Callable[[Setting], Iterator[Item]]] = {
     "start": first_steps,
     "compile": compile_times,
     "warpgroups": warpgroups,
+    "warm": warm,
 }
 # Sections that need no PyTorch beside: its import takes seconds.
 ALONE = {"correctness", "primitives", "kernels", "products", "compile", "warpgroups"}
@@ -500,6 +543,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("section", choices=SECTIONS)
     parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--side", default="", choices=("", "rushlight", "torch"), help="the module to measure")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
     given = parser.parse_args()
     known = {tuple(pair) for pair in json.load(sys.stdin)}
     out = os.fdopen(os.dup(1), "w")
@@ -509,20 +554,20 @@ def main() -> int:
         out.write(json.dumps(words) + "\n")
         out.flush()
 
-    setting = Setting(given.dry, given.section in ALONE)
+    setting = Setting(given.dry, given.section in ALONE, given.side)
     if given.section == "correctness":
         say("machine", machine())
     for heading, name, function in SECTIONS[given.section](setting):
-        if (heading, name) in known:
+        if (heading, name) in known or given.only not in name:
             continue
         say("begin", heading, name)
         start = time.perf_counter()
         try:
             values = function()
         except Exception as error:
-            values = {"failed": f"{type(error).__name__}: {str(error)[:400]}"}
+            values = {"failed": f"{type(error).__name__}: {str(error)[:1200]}"}
         say("row", heading, name, {**values, "took s": round(time.perf_counter() - start, 2)})
-        if "failed" in values and not answers(setting.modules["rushlight"]):
+        if "failed" in values and not answers(next(iter(setting.modules.values()))):
             return BROKEN
     return 0
 

@@ -164,6 +164,75 @@ def test_a_section_whose_process_never_starts_ends(tmp_path: Path, monkeypatch: 
     assert report.wrong() == ["sections/all"]
 
 
+ROWS_OF_MANY = """
+import json, sys
+known = {tuple(pair) for pair in json.load(sys.stdin)}
+open(sys.argv[0] + ".log", "a").write(" ".join(sys.argv[1:]) + "\\n")
+heading = "units" if sys.argv[1] == "correctness" else sys.argv[1]
+for name in "ab":
+    if (heading, name) not in known:
+        print(json.dumps(["begin", heading, name]), flush=True)
+        values = {"right": RIGHT or name == "b"} if heading == "units" else {"ms": 1.0}
+        print(json.dumps(["row", heading, name, values]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_run_on_a_card_goes_on_behind_what_is_complete(
+    right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, file = imported("cuda"), tmp_path / "section.py"
+    file.write_text(ROWS_OF_MANY.replace("RIGHT", str(right)))
+    monkeypatch.setattr(bench, "FILE", file)
+    plan = [bench.Section(rows, rows, 60, options=("--x",), together=rows != "rows") for rows in ("correctness", "warm", "rows")]  # fmt: skip
+    monkeypatch.setattr(bench, "PLAN", plan)
+    report = bench.Report(tmp_path)
+    bench.run(report, "", False, bench.time.monotonic() + 60)
+    assert report.wrong() == ([] if right else ["units/a"]) and not report.hopeless()
+    assert set(report.data["complete"]) == {"warm", "rows"} | ({"correctness"} if right else set())
+
+    again = bench.Report(tmp_path / "again", tmp_path / "cuda.json")
+    bench.run(again, "", False, bench.time.monotonic() + 60)
+    begun = (tmp_path / "section.py.log").read_text().splitlines()
+    assert sorted(begun[:2]) == ["correctness --x", "warm --x"] and begun[2] == "rows --x"
+    assert begun[3:] == ([] if right else ["correctness --x"])
+
+
+def test_a_run_on_a_card_ends_where_no_kernel_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, file = imported("cuda"), tmp_path / "section.py"
+    file.write_text(ROWS_OF_MANY.replace('RIGHT or name == "b"', "False"))
+    monkeypatch.setattr(bench, "FILE", file)
+    monkeypatch.setattr(bench, "PLAN", [bench.Section(rows, rows, 60) for rows in ("correctness", "rows")])
+    report = bench.Report(tmp_path)
+    bench.run(report, "", False, bench.time.monotonic() + 60)
+    assert "rows" not in report.data["sections"] and "sections/run" in report.wrong()
+
+
+def test_ratios_are_of_rows_that_both_have(tmp_path: Path) -> None:
+    bench = imported("cuda")
+    report = bench.Report(tmp_path)
+    for heading, name, values in (
+        ("rows rushlight", "copy", {"ms": 2.0, "GB/s": 3000.0}), ("rows torch", "copy", {"ms": 1.5, "GB/s": 4000.0}),
+        ("rows rushlight", "product", {"ms": 2.0}), ("rows torch", "product", {"ms": 1.0}), ("products wgmma", "product", {"ms": 4.0}),
+        ("host rushlight", "add", {"us": 1.0}),
+    ):  # fmt: skip
+        report.put(heading, name, **values)
+    bench.ratios(report)
+    found = report.data["sections"]
+    assert found["torch's time over ours, rows, ms"] == {"copy": {"ratio": 0.75}, "product": {"ratio": 0.5}}
+    assert found["torch's time over ours, products wgmma, ms"] == {"product": {"ratio": 0.25}}
+    assert found["share of the best copy's rate"] == {"copy": {"share": 0.75}}
+
+
+def test_the_run_on_a_card_fits_into_its_time() -> None:
+    """To its limits: all that must be known, first; the rest takes what is left."""
+    bench = imported("cuda")
+    together = max(s.seconds for s in bench.PLAN if s.together)
+    needed = [s for s in bench.PLAN if not s.together and s.title in ("rows", "host", "models", "triton", "start", "warpgroups", "products wgmma")]  # fmt: skip
+    assert len(needed) == 7 and together + sum(s.seconds for s in needed) <= bench.FIRST_RUN < 540 - 15
+    assert bench.RESUMED < 240 - 15
+
+
 def test_the_run_on_a_card_has_rows_for_each_section() -> None:
     sections = imported("cuda_sections").SECTIONS
     assert {section.rows for section in imported("cuda").PLAN} == set(sections)
