@@ -119,39 +119,12 @@ def logical_not(x: Any) -> Any:
 # ***** bits *****
 
 
-def _bitwise(name: str, doc: str) -> None:
+def _bits(name: str, primitive: str, kinds: str, doc: str) -> None:
+    """Declare an operator of two numbers' bits; dtypes of these kinds have none."""
+
     def body(x: Any, y: Any) -> Any:
         x, y = pair(x, y)
-        refuse(x, f"{name}_cpu", "fc", joined=True)
-        return getattr(prim, name)(x, y)
-
-    operator(
-        f"{name}(Tensor input, Tensor other) -> Tensor",
-        promote="same",
-        numbers=BOTH,
-        out=True,
-        inplace=True,
-        inplace_spaces=(),
-        doc=doc,
-    )(body)
-
-
-_bitwise("bitwise_and", "input & other: bits set in both (`and` for bool).")
-_bitwise("bitwise_or", "input | other: bits set in either (`or` for bool).")
-_bitwise("bitwise_xor", "Bits set in one of the two (`!=` for bool).")
-
-
-@operator("bitwise_not(Tensor input) -> Tensor", promote="same", out="exact", inplace=True, inplace_spaces=())
-def bitwise_not(x: Any) -> Any:
-    """~input: every bit flipped (`not` for bool)."""
-    refuse(x, "bitwise_not_cpu", "fc")
-    return build.invert(x)
-
-
-def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
-    def body(x: Any, y: Any) -> Any:
-        x, y = pair(x, y)
-        refuse(x, f"{primitive}_cpu", "bfc", joined=True)
+        refuse(x, f"{primitive}_cpu", kinds, joined=True)
         return getattr(prim, primitive)(x, y)
 
     operator(
@@ -163,11 +136,22 @@ def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
         inplace_spaces=(),
         doc=doc,
     )(body)
-    return body
 
 
-_shift("bitwise_left_shift", "shift_left", "input << other: bits shifted left by `other`.")
-_shift("bitwise_right_shift", "shift_right", "input >> other: bits shifted right by `other`; the sign stays.")
+_bits("bitwise_and", "bitwise_and", "fc", "input & other: bits set in both (`and` for bool).")
+_bits("bitwise_or", "bitwise_or", "fc", "input | other: bits set in either (`or` for bool).")
+_bits("bitwise_xor", "bitwise_xor", "fc", "Bits set in one of the two (`!=` for bool).")
+
+
+@operator("bitwise_not(Tensor input) -> Tensor", promote="same", out="exact", inplace=True, inplace_spaces=())
+def bitwise_not(x: Any) -> Any:
+    """~input: every bit flipped (`not` for bool)."""
+    refuse(x, "bitwise_not_cpu", "fc")
+    return build.invert(x)
+
+
+_bits("bitwise_left_shift", "shift_left", "bfc", "input << other: bits shifted left by `other`.")
+_bits("bitwise_right_shift", "shift_right", "bfc", "input >> other: bits shifted right by `other`; the sign stays.")
 
 
 # ***** choosing *****

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rushlight._interface.base import LazyModule
 from rushlight._interface.dispatch import call_name
 from rushlight.library.aten import composites
-from rushlight.library.aten.composites import linalg, measures, networks, places, products, values
+from rushlight.library.aten.composites import fourier, linalg, measures, networks, places, products, values
 from rushlight.library.aten.handlers import HANDLERS
 from rushlight.library.schema import FunctionSchema, named_in_place, parse
 
@@ -22,7 +22,7 @@ calls: Any = LazyModule("rushlight.library.aten.calls")
 kernels: Any = LazyModule("rushlight.library.aten.kernels")
 
 # The modules that register handlers when they are loaded.
-FILLED_BY = (composites, linalg, measures, networks, places, products, values)
+FILLED_BY = (composites, fourier, linalg, measures, networks, places, products, values)
 
 # Names of functions of the package, and of PyTorch's operators.
 _RENAMED = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rushlight._backends.cuda.arguments import dense_operand, merged
-from rushlight._backends.cuda.attention.backward import to_keys_launch, to_queries_launch
+from rushlight._backends.cuda.attention.backward import BackwardInputs, to_keys_launch, to_queries_launch
 from rushlight._backends.cuda.attention.forward import forward_launch
 from rushlight._backends.cuda.attention.scores import AttentionForm
 from rushlight._backends.cuda.attention.sequences import (
@@ -78,10 +78,8 @@ def gradient_steps(form: AttentionForm, inputs: Sequence[Operand], outputs: Sequ
     wide, rows = _merged(form, [ct, q, k, v, *outputs, *mask], [norm, delta])
     ct, q, k, v, to_q, to_k, to_v, *mask = wide
     norm, delta = rows
-    return [
-        to_queries_launch(form, ct, q, k, v, norm, delta, mask, to_q),
-        to_keys_launch(form, ct, q, k, v, norm, delta, mask, (to_k, to_v)),
-    ]
+    given = BackwardInputs(ct, q, k, v, norm, delta, mask)
+    return [to_queries_launch(form, given, to_q), to_keys_launch(form, given, (to_k, to_v))]
 
 
 # ***** sequences of different lengths *****

@@ -5,6 +5,7 @@ and one order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rushlight._backends.cuda.arguments import Array
 from rushlight._backends.cuda.attention.scores import (
@@ -21,23 +22,28 @@ from rushlight._backends.cuda.attention.warpgroups import group_sizes, groups_at
 from rushlight._backends.cuda.program.steps import Launch, Operand
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
 
-__all__ = ["to_keys_launch", "to_queries_launch"]
+__all__ = ["BackwardInputs", "to_keys_launch", "to_queries_launch"]
+
+
+class BackwardInputs(NamedTuple):
+    """The inputs of the primitive `attention_grad`: `norm` is log(sum(exp(scores))) of each row, and `delta` is subtracted
+    from each row of the cotangents of scores.
+    """
+
+    ct: Operand
+    q: Operand
+    k: Operand
+    v: Operand
+    norm: Operand
+    delta: Operand
+    mask: Sequence[Operand]
 
 
 class _Back(Operands):
     """The operands of the derivative, and the slopes of a tile of scores."""
 
-    def __init__(
-        self,
-        form: AttentionForm,
-        ct: Operand,
-        q: Operand,
-        k: Operand,
-        v: Operand,
-        norm: Operand,
-        delta: Operand,
-        mask: Sequence[Operand],
-    ) -> None:
+    def __init__(self, form: AttentionForm, inputs: BackwardInputs) -> None:
+        ct, q, k, v, norm, delta, mask = inputs
         super().__init__(form, q, k, v, mask, groups_attend(form, (q, ct, k, v), mask, backward=True))
         self.ct, self.norm, self.delta = (self.array(x, n) for x, n in ((ct, "ct"), (norm, "norm"), (delta, "delta")))
 
@@ -68,19 +74,9 @@ class _Back(Operands):
         return weights * (share - delta) * self.form.scale
 
 
-def to_queries_launch(
-    form: AttentionForm,
-    ct: Operand,
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    norm: Operand,
-    delta: Operand,
-    mask: Sequence[Operand],
-    out: Operand,
-) -> Launch:
+def to_queries_launch(form: AttentionForm, inputs: BackwardInputs, out: Operand) -> Launch:
     """The cotangent of the queries."""
-    given = _Back(form, ct, q, k, v, norm, delta, mask)
+    given = _Back(form, inputs)
     to = given.array(out, "to_q")
     size, b = given.builder("queries", given.rows)
     n_rows, n_keys = given.sizes(b)
@@ -110,22 +106,12 @@ def to_queries_launch(
     return given.launch(b, size, given.rows, size.held)
 
 
-def to_keys_launch(
-    form: AttentionForm,
-    ct: Operand,
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    norm: Operand,
-    delta: Operand,
-    mask: Sequence[Operand],
-    outs: tuple[Operand, Operand],
-) -> Launch:
+def to_keys_launch(form: AttentionForm, inputs: BackwardInputs, outs: tuple[Operand, Operand]) -> Launch:
     """The cotangents of keys and values: one program holds a tile of keys and goes over the queries.
 
     Scores are turned, [keys, queries], so that what is made of them is the left operand of the products that follow.
     """
-    given = _Back(form, ct, q, k, v, norm, delta, mask)
+    given = _Back(form, inputs)
     to_k, to_v = (given.array(out, name) for out, name in zip(outs, ("to_k", "to_v"), strict=True))
     size, b = given.builder("keys", given.keys)
     n_rows, n_keys = given.sizes(b)

@@ -222,55 +222,44 @@ def _is_run(bits: int, fast: str, slow: str) -> str:
 
 def load_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
     """(context, addresses, mask bits[, shadow, first thread], where, other) -> lanes."""
-    name, size = f"@rl.load.{space}.{bits}", bits // 8
-    if name not in module.definitions:
-        space_check(module, space)
-        vt = f"<32 x i{bits}>"
-        each = _race(space, size, 0, races) + (
-            f"  %v = load i{bits}, ptr %p, align 1\n  %vp = getelementptr i{bits}, ptr %out, i64 %i\n  store i{bits} %v, ptr %vp\n"
-        )
-        fast = ""
-        if space == "global" or not races:
-            fast = _is_run(bits, "fast", "slow") + (
-                f"fast:\n  %fx = add i64 %a0, %origin\n  %fp = inttoptr i64 %fx to ptr\n  %fv = load {vt}, ptr %fp, align 1\n"
-                f"  ret {vt} %fv\nslow:\n"
-            )
-        prepare = f"  %out = alloca {vt}, align 64\n  store {vt} %other, ptr %out, align 64\n"
-        module.definitions[name] = _hoisted(
-            f"define internal {vt} {name}({_parameters(space)}, {vt} %other) noinline nounwind {{\nentry:\n"
-            f"  %good = call i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 {size}, ptr %where)\n"
-            + _origin(space)
-            + fast
-            + _lanes("slow" if fast else "entry", prepare, each)
-            + f"  %r = load {vt}, ptr %out, align 64\n  ret {vt} %r\n}}\n"
-        )
-    return name
+    return _access(module, bits, space, races, "load", "other")
 
 
 def store_helper(module: ModuleText, bits: int, space: str, races: bool) -> str:
     """(context, addresses, mask bits[, shadow, first thread], where, lanes)."""
-    name, size = f"@rl.store.{space}.{bits}", bits // 8
-    if name not in module.definitions:
-        space_check(module, space)
-        vt = f"<32 x i{bits}>"
-        each = _race(space, size, 1, races) + (
-            f"  %vp = getelementptr i{bits}, ptr %buf, i64 %i\n  %v = load i{bits}, ptr %vp\n  store i{bits} %v, ptr %p, align 1\n"
+    return _access(module, bits, space, races, "store", "value")
+
+
+def _access(module: ModuleText, bits: int, space: str, races: bool, kind: str, lanes: str) -> str:
+    """The function that loads or stores; `lanes` names its last argument: lanes that lie in `room` while each has its turn."""
+    name, size, loads = f"@rl.{kind}.{space}.{bits}", bits // 8, kind == "load"
+    if name in module.definitions:
+        return name
+    space_check(module, space)
+    vt, one, room = f"<32 x i{bits}>", f"i{bits}", "%out" if loads else "%buf"
+    each = _race(space, size, int(not loads), races) + (
+        f"  %v = load {one}, ptr %p, align 1\n  %vp = getelementptr {one}, ptr {room}, i64 %i\n  store {one} %v, ptr %vp\n" if loads
+        else f"  %vp = getelementptr {one}, ptr {room}, i64 %i\n  %v = load {one}, ptr %vp\n  store {one} %v, ptr %p, align 1\n"
+    )  # fmt: skip
+    fast = ""
+    if space == "global" or not races:
+        whole = (
+            f"  %fv = load {vt}, ptr %fp, align 1\n  ret {vt} %fv\n" if loads
+            else f"  store {vt} %{lanes}, ptr %fp, align 1\n  ret void\n"
+        )  # fmt: skip
+        fast = _is_run(bits, "fast", "slow") + (
+            f"fast:\n  %fx = add i64 %a0, %origin\n  %fp = inttoptr i64 %fx to ptr\n{whole}slow:\n"
         )
-        fast = ""
-        if space == "global" or not races:
-            fast = _is_run(bits, "fast", "slow") + (
-                f"fast:\n  %fx = add i64 %a0, %origin\n  %fp = inttoptr i64 %fx to ptr\n  store {vt} %value, ptr %fp, align 1\n"
-                "  ret void\nslow:\n"
-            )
-        prepare = f"  %buf = alloca {vt}, align 64\n  store {vt} %value, ptr %buf, align 64\n"
-        module.definitions[name] = _hoisted(
-            f"define internal void {name}({_parameters(space)}, {vt} %value) noinline nounwind {{\nentry:\n"
-            f"  %good = call i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 {size}, ptr %where)\n"
-            + _origin(space)
-            + fast
-            + _lanes("slow" if fast else "entry", prepare, each)
-            + "  ret void\n}\n"
-        )
+    prepare = f"  {room} = alloca {vt}, align 64\n  store {vt} %{lanes}, ptr {room}, align 64\n"
+    end = f"  %r = load {vt}, ptr {room}, align 64\n  ret {vt} %r\n}}\n" if loads else "  ret void\n}\n"
+    module.definitions[name] = _hoisted(
+        f"define internal {vt if loads else 'void'} {name}({_parameters(space)}, {vt} %{lanes}) noinline nounwind {{\nentry:\n"
+        f"  %good = call i32 @rl.check.{space}(ptr %ctx, <32 x i64> %addr, i32 %bits, i64 {size}, ptr %where)\n"
+        + _origin(space)
+        + fast
+        + _lanes("slow" if fast else "entry", prepare, each)
+        + end
+    )
     return name
 
 
