@@ -73,6 +73,7 @@ _PAGES = frozenset((
 _FROM_PAGES = {
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
     **dict.fromkeys(("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"), "nn.composites.softmax"),
+    **dict.fromkeys(("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"), "amp.scaling"),
     "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),

@@ -196,3 +196,35 @@ def test_runs_as_pytorchs(dtype: str, name: str, options: dict[str, Any]) -> Non
     ours, theirs = (np.concatenate([np.array(x) for x in training(t, dtype, name, options)]) for t in (torch, real))
     # Gradients are kept in 16 bits: one that is rounded the other way moves what follows.
     np.testing.assert_allclose(ours, theirs, rtol=5e-3, atol=1e-3)
+
+
+def test_the_functions_below() -> None:
+    """Worked out by hand: a scale grows at the step that completes an interval, and at no later one."""
+    scale, tracker = torch.tensor(4.0), torch.zeros((), dtype=torch.int32)
+    seen = []
+    for flag in (0.0, 0.0, 1.0, 0.0, 0.0, 0.0):
+        assert torch._amp_update_scale_(scale, tracker, torch.tensor(flag), 2.0, 0.5, 2) is scale
+        seen.append((scale.item(), tracker.item()))
+    assert seen == [(4.0, 1), (8.0, 0), (4.0, 0), (4.0, 1), (8.0, 0), (8.0, 1)]
+    torch._amp_update_scale_(scale, tracker.fill_(5), torch.zeros(()), 2.0, 0.5, 3)
+    assert (scale.item(), tracker.item()) == (8.0, 6)
+    grads, found = [torch.tensor([1.0, math.nan]), torch.tensor([2.0, 4.0], dtype=torch.float16)], torch.zeros(1)
+    torch._amp_foreach_non_finite_check_and_unscale_(grads[1:], found, torch.tensor([0.5]))
+    assert found.item() == 0.0 and grads[1].tolist() == [1.0, 2.0]
+    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.tensor(0.5))
+    assert found.item() == 1.0 and grads[0][0] == 0.5 and grads[1].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "why"),
+    [
+        (0, torch.ones(2), "current_scale must be a 1-element"),
+        (1, torch.ones(()), "growth_tracker must be an int"),
+        (2, torch.ones((), dtype=torch.float64), "found_inf must be a float"),
+    ],
+)
+def test_what_the_functions_below_refuse(place: int, wrong: Any, why: str) -> None:
+    given: list[Any] = [torch.ones(()), torch.zeros((), dtype=torch.int32), torch.zeros(())]
+    given[place] = wrong
+    with pytest.raises(RuntimeError, match=why):
+        torch._amp_update_scale_(*given, 2.0, 0.5, 3)

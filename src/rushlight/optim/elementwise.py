@@ -41,17 +41,18 @@ from rushlight._interface.multi_tensor import (
 )
 from rushlight.nn.parameter import Parameter
 from rushlight.optim.optimizer import (
+    SCALING,
     Optimizer,
     check_captured,
     check_implementation,
     check_param,
     check_steps,
+    fused_options,
     hyper,
     number,
     run_closure,
-    scaler_skips,
+    scaling_of,
     step_dtype,
-    unscaled,
 )
 
 __all__ = [
@@ -112,6 +113,13 @@ def takes_lists(group: dict[str, Any]) -> bool:
 # ***** the frame *****
 
 
+def _count(steps: Any, group: dict[str, Any]) -> Any:
+    """Count a step, unless a device knows that it is skipped; gives the counts, for fused steps in the host's precision."""
+    found = group.get("found_inf")
+    steps += 1 if found is None else found == 0
+    return steps.double() if group.get("fused") else steps
+
+
 # What a step does to one parameter: parameter, gradient, what is kept for it, and whether nothing was kept before.
 Change: TypeAlias = tuple[Any, Any, dict[str, Any], bool]
 
@@ -160,7 +168,7 @@ class ElementwiseOptimizer(Optimizer):
         if cls._counters:
             place = {"device": param.device} if group.get("capturable") else {}
             for name in cls._counters:
-                kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype(), **place)
+                kept[name] = rushlight.tensor(cls._start(name, group), dtype=step_dtype(group), **place)
         for name in cls._states(group):
             kept[name] = rushlight.zeros_like(param)
 
@@ -195,7 +203,8 @@ class ElementwiseOptimizer(Optimizer):
     ) -> tuple[Rule, tuple[Any, ...]]:
         with rushlight.set_grad_enabled(bool(group.get("differentiable"))):
             given = {**cls._decay(group, is_complex), **cls._numbers(group, kept, step, fresh)}
-        if isinstance(step, Tensor):
+        given |= {name: group.get(name) for name in SCALING}
+        if group.get("capturable"):
             given = {
                 name: value if isinstance(value, Tensor) and on_device(value) else number(value)
                 for name, value in given.items()
@@ -221,8 +230,7 @@ class ElementwiseOptimizer(Optimizer):
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""
         loss = run_closure(closure)
-        if scaler_skips(self):
-            return loss
+        scaling = scaling_of(self)
         for group in self.param_groups:
             remembers = self._counters or self._states(group)
             triples = [
@@ -239,16 +247,30 @@ class ElementwiseOptimizer(Optimizer):
                             if name != "step" and isinstance(value, Tensor)
                         }
                     )
-            self._update(triples, group)
+            self._update(triples, {**group, **scaling} if scaling else group)
         return loss
 
     @classmethod
     def _update(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> None:
         """Change parameters by their gradients, each with the state that is kept for it."""
-        differentiable, capturable = bool(group.get("differentiable")), bool(group.get("capturable"))
-        keeps = bool(cls._counters or cls._states(group))
         if triples and cls._counters:
             check_captured(cls.__name__, triples[0][0], group)
+        if not group.get("fused"):
+            if any(group.get(name) is not None for name in SCALING):
+                raise AssertionError("Expected grad_scale and found_inf to be None")
+            cls._update_alike(triples, group)
+            return
+        for device in dict.fromkeys(param.device for param, _, _ in triples):
+            there = [triple for triple in triples if triple[0].device == device]
+            options = fused_options(there[0][0], [grad for _, grad, _ in there], group)
+            if options is not None:
+                cls._update_alike(there, options)
+
+    @classmethod
+    def _update_alike(cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any]) -> None:
+        """Change parameters by the options of their group, of one device if they are fused."""
+        differentiable, capturable = bool(group.get("differentiable")), bool(group.get("capturable"))
+        keeps = bool(cls._counters or cls._states(group))
         held = [*zip(*triples, strict=True)][2] if keeps and triples else ()
         if not all(held):
             with rushlight.no_grad():
@@ -257,7 +279,7 @@ class ElementwiseOptimizer(Optimizer):
             changes = cls._changes(triples, group, keeps)
         if not differentiable:
             if Rule.is_recorded():
-                changes = changes if capturable else cls._update_recorded(changes, group)
+                changes = cls._update_recorded(changes, group)
             else:
                 changes = (cls._update_counted_there if capturable else cls._update_together)(changes, group)
         if changes:
@@ -375,14 +397,17 @@ class ElementwiseOptimizer(Optimizer):
         for (dtype, device, fresh, pairs), taken in kinds.items():
             rows, held = map(list, zip(*taken, strict=True))
             with rushlight.no_grad():
-                # A column for each parameter: what follows from its counters is computed for all at once.
-                table = rushlight.empty(len(cls._counters), len(rows), dtype=rushlight.float32, device=device)
-                cells, counters = table.view(-1).unbind(), [kept[name] for name in cls._counters for kept in held]
-                Rule.copy_elements(cells, counters)
-                columns = dict(zip(cls._counters, table.unbind(), strict=True))
-                columns["step"] += 1
-                rule, numbers = cls._rule_and_numbers(group, columns, columns["step"], fresh, states, pairs)
-                Rule.copy_elements(counters, cells)
+                if cls._counters:
+                    # A column for each parameter: what follows from its counters is computed for all at once.
+                    table = rushlight.empty(len(cls._counters), len(rows), dtype=rushlight.float32, device=device)
+                    cells, counters = table.view(-1).unbind(), [kept[name] for name in cls._counters for kept in held]
+                    Rule.copy_elements(cells, counters)
+                    columns = dict(zip(cls._counters, table.unbind(), strict=True))
+                    step = _count(columns["step"], group)
+                    rule, numbers = cls._rule_and_numbers(group, columns, step, fresh, states, pairs)
+                    Rule.copy_elements(counters, cells)
+                else:
+                    rule, numbers = cls._rule_and_numbers(group, {}, 0.0, fresh, states, pairs)
                 named = dict(zip(rule.numbers, numbers, strict=True))
                 read = {name: value.to(dtype) for name, value in named.items() if isinstance(value, Tensor)}
                 given = [value for name, value in named.items() if name not in read]
@@ -400,9 +425,13 @@ class ElementwiseOptimizer(Optimizer):
         check_param(param, group)
         step = 0.0
         if cls._counters:
-            kept["step"] += 1
             captured = bool(group.get("capturable")) and on_device(kept["step"])
-            step = kept["step"] if captured else kept["step"].item()
+            if not captured and group.get("found_inf") is not None:
+                raise RuntimeError(
+                    "found_inf lies on a device, so the steps must be counted there: move state_steps to it"
+                )
+            step = _count(kept["step"], group)
+            step = step if captured else step.item()
         names = cls._states(group)
         kind = fresh, param.is_complex()
         found = known.get(kind)
@@ -418,7 +447,7 @@ class ElementwiseOptimizer(Optimizer):
             tensors = [rushlight.view_as_real(x) for x in tensors]
         if not group.get("differentiable") and update_recorded(rule, tensors, numbers):
             return
-        written = [tensors[0], *tensors[2:]]
+        written = [tensors[i] for i in rule.written]
         if group.get("differentiable"):  # what operations keep for their backward is not written into
             tensors = [tensors[0].clone(), tensors[1], *[x.clone() for x in tensors[2:]]]
         for target, value in zip(written, rule.apply(rushlight, tensors, numbers), strict=True):
@@ -430,19 +459,10 @@ class ElementwiseOptimizer(Optimizer):
 
     @classmethod
     def _update_lists(
-        cls,
-        params: list[Any],
-        grads: list[Any],
-        states: dict[str, list[Any]],
-        group: dict[str, Any],
-        scale: Any = None,
-        overflow: Any = None,
+        cls, params: list[Any], grads: list[Any], states: dict[str, list[Any]], group: dict[str, Any]
     ) -> None:
         """The step on lists of tensors: what the functions in PyTorch's modules of optimizers do."""
         check_steps(states["step"])
-        grads = unscaled(grads, scale, overflow, group)
-        if grads is None:
-            return
         kept = [
             {name: values[i] for name, values in states.items() if values and values[i] is not None}
             for i in range(len(params))

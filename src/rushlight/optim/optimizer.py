@@ -27,6 +27,8 @@ _global_pre_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 _global_post_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 
 
+SCALING = ("grad_scale", "found_inf")
+
 # What optimizers take as parameters: tensors, groups, or pairs of a name and a tensor.
 ParamsT: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -341,9 +343,8 @@ def _cast(param: Any, value: Any, options: dict[str, Any], key: Any = None) -> A
     """Put loaded state where its parameter is, in the parameter's dtype; step counters keep theirs."""
     if isinstance(value, Tensor):
         if key == "step":
-            if options.get("capturable"):
-                return value.to(dtype=rushlight.float32, device=param.device)
-            return value.float() if options.get("fused") else value
+            counts_there = options.get("capturable") or options.get("fused")
+            return value.to(dtype=rushlight.float32, device=param.device) if counts_there else value
         return value.to(dtype=param.dtype if param.is_floating_point() else None, device=param.device)
     if isinstance(value, dict):
         return {name: _cast(param, item, options, name) for name, item in value.items()}
@@ -373,9 +374,9 @@ def number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def step_dtype() -> Any:
-    """The dtype of step counters."""
-    wide = rushlight.get_default_dtype() is rushlight.float64
+def step_dtype(group: Any = None) -> Any:
+    """The dtype of step counters, of a group that is fused or of others."""
+    wide = rushlight.get_default_dtype() is rushlight.float64 and not (group and group.get("fused"))
     return rushlight.float64 if wide else rushlight.float32
 
 
@@ -416,54 +417,42 @@ def check_captured(optimizer: str, param: Any, group: dict[str, Any]) -> None:
     """Refuse a step in a graph that is being captured, unless the group counts on the device: each replay would be the
     step of the capture.
     """
-    if not group.get("capturable") and is_captured(param):
+    option = "capturable" if "capturable" in group else "fused"
+    if not group.get(option) and is_captured(param):
         raise RuntimeError(
-            f"a graph captures the step of {optimizer}, whose parameter groups are not all capturable: the steps are "
-            "counted by the host, which no replay runs; pass capturable=True"
+            f"a graph captures the step of {optimizer}, whose parameter groups are not all {option}: the steps are "
+            f"counted by the host, which no replay runs; pass {option}=True"
         )
 
 
-def scaler_skips(optimizer: Any) -> bool:
-    """Whether a `GradScaler` found gradients that are not finite; else those of a fused optimizer are unscaled, where
-    it asked for that.
+def scaling_of(optimizer: Any) -> dict[str, Any]:
+    """What a `GradScaler` gives an optimizer for one step, as options of its groups: `grad_scale` and `found_inf`."""
+    given = {name: getattr(optimizer, name, None) for name in SCALING}
+    return {} if all(value is None for value in given.values()) else given
+
+
+def fused_options(param: Any, grads: list[Any], group: dict[str, Any]) -> dict[str, Any] | None:
+    """The options of a fused step over parameters of the device of `param`; None where `found_inf` says to skip it.
+
+    The host reads and unscales for itself alone.  On a device kernels do both, and the steps are counted there.
     """
-    scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
-    if scale is None and found is None:
-        return False
-    if not getattr(optimizer, "_step_supports_amp_scaling", False):
-        raise AssertionError("Expected grad_scale and found_inf to be None")
+    given = {name: group.get(name) for name in SCALING}
+    scale, found = (x if x is None else x.to(param.device, non_blocking=True) for x in given.values())
+    if on_device(param):
+        return {**group, "capturable": True, "grad_scale": scale, "found_inf": found}
     if found is not None and assumed_zero(found):
-        return True
+        return None
     if scale is not None:
         with rushlight.no_grad():
-            for group in optimizer.param_groups:
-                for param in group["params"]:
-                    if param.grad is not None:
-                        param.grad.div_(scale.to(param.grad.device, non_blocking=True))
-    return False
+            for grad in grads:
+                grad.div_(scale)
+    return {**group, "grad_scale": None, "found_inf": None}
 
 
 def check_steps(steps: Any) -> None:
     """Refuse lists of steps in Python numbers, as old programs have them."""
     if not all(isinstance(step, Tensor) for step in steps):
         raise RuntimeError("API has changed, `state_steps` argument must contain a list of singleton tensors")
-
-
-def unscaled(grads: list[Any], scale: Any, overflow: Any, group: dict[str, Any]) -> Any:
-    """Gradients without the scale of a `GradScaler`, which only fused steps take; None where it found one that is not
-    finite.
-    """
-    if scale is None and overflow is None:
-        return grads
-    if not group.get("fused"):
-        raise AssertionError("Expected grad_scale and found_inf to be None")
-    if overflow is not None and assumed_zero(overflow):
-        return None
-    if scale is not None:
-        with rushlight.no_grad():
-            for grad in grads:
-                grad.div_(scale.to(grad.device, non_blocking=True))
-    return grads
 
 
 # ***** arithmetic with hyper-parameters, which a differentiable step may have to differentiate too *****

@@ -6,8 +6,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight.optim.elementwise import ElementwiseOptimizer, moved
-from rushlight.optim.optimizer import hyper, number, unscaled
+from rushlight.optim.elementwise import Change, ElementwiseOptimizer, moved
+from rushlight.optim.optimizer import hyper, number
 
 __all__ = ["SGD", "sgd"]
 
@@ -74,6 +74,24 @@ class SGD(ElementwiseOptimizer):
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
 
     @classmethod
+    def _changes(
+        cls, triples: list[tuple[Any, Any, dict[str, Any]]], group: dict[str, Any], keeps: bool
+    ) -> list[Change]:
+        """Updates of a step; with dampening the host must know whether a device skipped the first, whose gradient becomes
+        the buffer undampened.
+        """
+        for _, _, kept in triples:
+            skipped = kept.pop("skipped", None)
+            if skipped is not None and number(skipped):
+                kept.clear()
+        changes = super()._changes(triples, group, keeps)
+        if keeps and group["dampening"] != 0 and group.get("found_inf") is not None:
+            for _, _, kept, fresh in changes:
+                if fresh:
+                    kept["skipped"] = group["found_inf"]
+        return changes
+
+    @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         numbers = {"move": -hyper(group, "lr")}
         if group["momentum"] != 0:
@@ -93,6 +111,8 @@ class SGD(ElementwiseOptimizer):
     @classmethod
     def _update_sparse(cls, param: Any, grad: Any, kept: dict[str, Any], group: dict[str, Any]) -> None:
         """The step along a sparse gradient; the buffer is sparse too."""
+        if group["fused"]:
+            raise RuntimeError("`_fused_sgd` does not support sparse gradients")
         momentum = group["momentum"]
         with rushlight.no_grad():
             g = -grad if group["maximize"] else grad
@@ -128,13 +148,10 @@ def sgd(
     """One step of `SGD` on lists of parameters and gradients; a buffer that is None is made, and put into its list."""
     group = {
         "lr": lr, "weight_decay": weight_decay, "momentum": momentum, "dampening": dampening, "nesterov": nesterov, "maximize": maximize,
-        "foreach": foreach, "fused": fused, "differentiable": False,
+        "foreach": foreach, "fused": fused, "differentiable": False, "grad_scale": grad_scale, "found_inf": found_inf,
     }  # fmt: skip
-    grads = unscaled(d_p_list, grad_scale, found_inf, group)
-    if grads is None:
-        return
     buffers = momentum_buffer_list if momentum else [None] * len(params)
     kept: list[dict[str, Any]] = [{} if buffer is None else {"momentum_buffer": buffer} for buffer in buffers]
-    SGD._update(list(zip(params, grads, kept, strict=True)), group)
+    SGD._update(list(zip(params, d_p_list, kept, strict=True)), group)
     if momentum:
-        momentum_buffer_list[:] = [state["momentum_buffer"] for state in kept]
+        momentum_buffer_list[:] = [state.get("momentum_buffer") for state in kept]

@@ -43,20 +43,21 @@ class Rule:
     `x.param`, and the states. `x.grad` is read. `n` holds numbers, `t` has the operators on what `x` holds: `rushlight`
     itself for tensors, the bodies of the operator table while the rule is traced. `arrays` names the attributes of `x`
     (the parameter and its gradient first), `numbers` those of `n`; all others of `x` and `n` are None, and a rule may
-    ask for that.
+    ask for that.  `written` are the positions of arrays that change: all but the gradient's, which a number `grad_scale` unscales.
     """
 
-    __slots__ = ("_kernels", "arrays", "body", "numbers")
+    __slots__ = ("_kernels", "arrays", "body", "numbers", "written")
 
     def __init__(self, body: Callable[[Any, Any, Any], None], arrays: Sequence[str], numbers: Sequence[str]) -> None:
         self.body, self.arrays, self.numbers = body, tuple(arrays), tuple(numbers)
+        self.written = tuple(i for i, name in enumerate(self.arrays) if name != "grad" or "grad_scale" in self.numbers)
         self._kernels: dict[tuple[DType, Device, tuple[str, ...]], int] = {}
 
     def apply(self, t: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-        """The new values of all arrays but the gradient."""
+        """The new values of the arrays that are written."""
         x, n = _Named(self.arrays, arrays), _Named(self.numbers, numbers)
         self.body(t, x, n)
-        return [getattr(x, name) for name in self.arrays if name != "grad"]
+        return [getattr(x, self.arrays[i]) for i in self.written]
 
     def trace(self, dtype: DType, size: int, read: tuple[str, ...] = ()) -> Graph:
         """The rule on arrays of one dim: a graph of the arrays, of the numbers that are read from memory, then of those
@@ -77,11 +78,10 @@ class Rule:
         """
         address = self._kernels.get((dtype, device, read))
         if address is None:
-            written = [i for i, name in enumerate(self.arrays) if name != "grad"]
             layouts: list[Any] = [(1,)] * len(self.arrays) + [()] * len(read)
             layouts += [None] * (len(self.numbers) - len(read))
             address = self._kernels[dtype, device, read] = backend_of(device).multi_tensor.element_kernel(
-                lambda size: self.trace(dtype, size, read), layouts, dict(enumerate(written))
+                lambda size: self.trace(dtype, size, read), layouts, dict(enumerate(self.written))
             )
         return address
 
@@ -115,8 +115,8 @@ _RULES: dict[tuple[Any, ...], Rule] = {}
 
 
 def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]) -> Rule:
-    """The rule of a class with a `_rule(t, x, n)`, after what all have in common: the direction, and weight decay in
-    its two forms.
+    """The rule of a class with a `_rule(t, x, n)`, with what all have in common: the direction, weight decay in its two
+    forms, and a `GradScaler`'s two numbers, `grad_scale` and `found_inf`: where the latter is not 0, nothing changes.
     """
     own = cls._rule
     key = own, maximize, arrays, numbers
@@ -125,6 +125,10 @@ def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[st
         return found
 
     def body(t: Any, x: Any, n: Any) -> None:
+        before = {name: getattr(x, name) for name in arrays}
+        if n.grad_scale is not None:
+            x.grad = x.grad / n.grad_scale
+        unscaled = x.grad
         if maximize:
             x.grad = -x.grad
         if n.shrink is not None:
@@ -134,6 +138,10 @@ def rule_of(cls: Any, maximize: bool, arrays: tuple[str, ...], numbers: tuple[st
         if n.penalty_apart is not None:
             x.grad = x.grad + x.param * n.penalty_apart
         own(t, x, n)
+        x.grad = unscaled
+        if n.found_inf is not None:
+            for name, value in before.items():
+                setattr(x, name, t.where(t.ne(n.found_inf, 0), value, getattr(x, name)))
 
     return _RULES.setdefault(key, Rule(body, arrays, numbers))
 
@@ -160,17 +168,15 @@ def update_recorded(rule: Rule, tensors: Sequence[Any], numbers: Sequence[Any]) 
         return False
     exe = _RECORDED.get((rule, spec))
     if exe is None:
-        written = [i for i, name in enumerate(rule.arrays) if name != "grad"]
         layouts: list[Any] = [(1,)] * len(rule.arrays) + [None] * len(rule.numbers)
-        outputs = [(1,)] * len(written)
+        outputs = [(1,)] * len(rule.written)
         graph = rule.trace(spec.dtype, spec.numel)
         exe = _RECORDED[rule, spec] = backend_of(spec.device).compile(
-            graph, layouts, outputs, spec.device, aliases=dict(enumerate(written))
+            graph, layouts, outputs, spec.device, aliases=dict(enumerate(rule.written))
         )
     exe(*[t._ptr for t in tensors], *[n if type(n) is float else n * 1.0 for n in numbers])
-    for tensor, name in zip(tensors, rule.arrays, strict=True):
-        if name != "grad":
-            bump(tensor._storage)
+    for i in rule.written:
+        bump(tensors[i]._storage)
     return True
 
 
@@ -283,9 +289,8 @@ def update_elements(
     update_rows = backend_of(device).multi_tensor.update_rows
     update_rows(work.address, table.buffer_info()[0], rule.kernel(dtype, device, (*read,)), buffers)
     for tensors in rows:
-        tensors[0]._storage.version += 1
-        for state in tensors[2:]:
-            state._storage.version += 1
+        for i in rule.written:
+            tensors[i]._storage.version += 1
 
 
 def _addresses(values: Any, rows: int) -> Sequence[int]:
