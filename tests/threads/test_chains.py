@@ -19,8 +19,9 @@ from rushlight._backends.cuda.attention.attention import attention_steps, gradie
 from rushlight._backends.cuda.attention.scores import AttentionForm
 from rushlight._backends.cuda.gemm.warpgroups import PRODUCTS
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand
-from rushlight._codegen.threads import ThreadKernel, group_chains, lower, nvptx_text
+from rushlight._codegen.threads import ThreadKernel, lower, nvptx_text
 from rushlight._codegen.threads.form import Body, Instruction, Value
+from rushlight._codegen.threads.warpgroups import find_chains
 from rushlight._native.nvidia.nvptx import ptx_of
 from rushlight._native.nvidia.ptxas import assemble, disassemble, find_tool
 from rushlight._types.dtype import BFLOAT16, FLOAT32
@@ -128,7 +129,7 @@ def test_turns_that_overlap_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
     one.run()
     third.launch.kernel.stages = 3
     third.run()
-    monkeypatch.setattr(group_chains, "_MOST_REGISTERS", 0)
+    monkeypatch.setattr(find_chains, "_MOST_REGISTERS", 0)
     made = lower(other.launch.kernel, "sm_90a")
     assert not [i for i in made.body.walk() if i.kind == "wgmma_wait" and i.attributes["pending"]]
     other.run(made)

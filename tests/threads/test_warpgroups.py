@@ -15,8 +15,8 @@ from rushlight._codegen.blocks.expressions import TermBuilder
 from rushlight._codegen.blocks.types import Pointer, Tile
 from rushlight._codegen.threads import ThreadKernel, lower
 from rushlight._codegen.threads.form import Body, Buffer, Instruction, Registers, ThreadBuilder
-from rushlight._codegen.threads.group_products import Side
 from rushlight._codegen.threads.tile_maps import TileMap
+from rushlight._codegen.threads.warpgroups.find_products import Side
 from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, INT64, UINT8
 
 # ***** the layouts, as section 9.7.15.5.1.2 of "Parallel Thread Execution" states them *****

@@ -4,10 +4,14 @@
 x86 that does the same thread by thread: layouts, exchanges and barriers are proved by running the twin.
 """
 
-from . import combine, matrix, memory, pipeline, tables, warpgroup, warpgroup_chain
+# Modules that are imported as a whole register how they lower operations.
+from . import combine, memory, pipeline, tables
 from .form import ThreadKernel
 from .lower import LoweringError, lower
+from .matrices import products as _matrix_products
 from .nvptx import nvptx_text
 from .twin import twin_text
+from .warpgroups import chains as _chains
+from .warpgroups import products as _group_products
 
 __all__ = ["LoweringError", "ThreadKernel", "lower", "nvptx_text", "twin_text"]

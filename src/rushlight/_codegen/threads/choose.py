@@ -18,7 +18,6 @@ from rushlight._codegen.blocks import Kernel, Op, Pointer, Region
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._codegen.blocks.axes import axes_of
 
-from . import matrix_layouts
 from .layout import (
     Layout,
     after_broadcast,
@@ -29,6 +28,7 @@ from .layout import (
     blocked,
     without_bits,
 )
+from .matrices import layouts as matrix_layouts
 
 __all__ = ["PURE", "RENUMBERED", "SAME_SHAPE", "Layouts", "commutes", "moved", "required"]
 

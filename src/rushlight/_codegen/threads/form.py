@@ -19,7 +19,7 @@ are printed from this one form.
 | atomic | address, value[, mask] -> old; `combine`, `order`, `scope`, `used` |
 | atomic_cas | address, expected, value[, mask] -> old; `order`, `scope` |
 | shared_load | byte offset -> registers; `buffer`, `dtype`, `vector` |
-| matrix_load | byte offsets of rows -> registers; `buffer`, `dtype`, `matrices`, `transposed`: see `matrix_load` |
+| matrix_load | byte offsets of rows -> registers; `buffer`, `dtype`, `matrices`, `transposed`: see `matrices.load` |
 | shared_store | byte offset, value[, mask]; `buffer`, `vector` |
 | shared_add | byte offset, value[, mask]: an atomic addition of int32; `buffer` |
 | barrier, warp_barrier | all threads of the block, of the warp, arrive before any goes on; memory is seen |

@@ -19,11 +19,11 @@ from rushlight._types.dtype import BOOL, FLOAT64, INT32, INT64, DType
 from .choose import PURE, RENUMBERED, SAME_SHAPE, Layouts, moved, required
 from .exchange import exchange
 from .form import Body, Registers, ThreadBuilder, ThreadKernel, Value
-from .group_chains import Chain, find_chain
-from .group_products import GroupProduct, find_products
 from .layout import Layout, bits_of
 from .shared import place_shared
 from .tile_maps import TileMap
+from .warpgroups.find_chains import Chain, find_chain
+from .warpgroups.find_products import GroupProduct, find_products
 
 __all__ = ["MOST_SHARED_BYTES", "Lowering", "LoweringError", "lower"]
 
@@ -90,7 +90,7 @@ class Lowering:
         chain: Chain | None = None,
     ) -> None:
         self.source, self.products = kernel, products  # loops that warpgroups do: see `warpgroup`
-        self.chain = chain  # loops of several products that they do: see `warpgroup_chain`
+        self.chain = chain  # loops of several products that they do: see `warpgroups.chains`
         # what needs nothing (more), or not yet
         self.skipped = set[Op]() if chain is None else {*chain.brought(kernel), *chain.set_up(kernel)}
         self.stages = stages  # most slots of their ring

@@ -23,8 +23,8 @@ from .exchange import Swizzle, access_width, best_swizzle, offsets, write_shared
 from .form import Buffer, Registers, Value
 from .layout import Layout, after_permute, bits_of
 from .lower import HANDLERS, Lowering
-from .matrix_layouts import form_of
-from .matrix_load import matrix_load_of
+from .matrices.layouts import form_of
+from .matrices.load import matrix_load_of
 
 __all__ = ["Staged", "pipelined", "staged_loads"]
 

@@ -1,7 +1,7 @@
 """Attention by warpgroups (sm_90a): which calls, with which tiles.
 
 Bulk copies bring tiles of queries, keys and values; scores stay in registers, where they become the left operand of the product
-with values (see `_codegen/threads/group_chains`).  On other architectures the same kernels load by pointers and multiply by
+with values (see `_codegen/threads/warpgroups/find_chains`).  On other architectures the same kernels load by pointers and multiply by
 `mma.sync`.  Nothing of this has been measured on a card, so `RUSHLIGHT_CUDA_PRODUCTS` asks for it.
 """
 

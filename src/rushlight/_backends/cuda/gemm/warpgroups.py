@@ -13,7 +13,7 @@ from rushlight._backends.cuda.gemm.tiles import TileShape
 from rushlight._backends.cuda.program.steps import Operand
 from rushlight._base.knobs import Knob, one_of
 from rushlight._codegen.blocks.expressions import Term, TermBuilder
-from rushlight._codegen.threads.group_products import GROUP_FORMS
+from rushlight._codegen.threads.warpgroups.find_products import GROUP_FORMS
 from rushlight._types.dtype import FLOAT32, INT32, DType
 
 __all__ = ["ROW_BYTES", "TileLoads", "choose_group_tile", "groups_multiply", "wants_groups"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._codegen.scalar import Val, reg_type
 
 from ..form import WARP, Instruction, ThreadKernel, Value
-from ..group_products import GROUP, GROUP_FORMS, Side
+from ..warpgroups.find_products import GROUP, GROUP_FORMS, Side
 from .memory import shared_address
 from .warp import packed, unpacked
 

@@ -9,7 +9,7 @@ from rushlight._codegen.scalar import Val
 from rushlight._codegen.scalar.writer import BITS
 
 from ..form import Instruction, print_format
-from ..matrix_layouts import FORMS
+from ..matrices.layouts import FORMS
 
 if TYPE_CHECKING:
     from .printer import NvptxPrinter

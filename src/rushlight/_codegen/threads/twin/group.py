@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from rushlight._codegen.scalar import Val
 
 from ..form import Instruction, Value
-from ..group_products import GROUP, Side
 from ..tile_maps import MAP_BYTES
+from ..warpgroups.find_products import GROUP, Side
 from .copiers import Copiers, Script, barrier_at
 from .group_products import wgmma_helper
 from .group_runtime import ENTRY_BYTES, declare_group

@@ -9,7 +9,7 @@ from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type, reg_ty
 from rushlight._types.dtype import FLOAT32, INT32
 
 from ..form import WARP
-from ..group_products import GROUP_FORMS, GroupForm
+from ..warpgroups.find_products import GROUP_FORMS, GroupForm
 from .lines import expanded
 
 __all__ = ["wgmma_helper"]

@@ -6,7 +6,7 @@ from rushlight._codegen.scalar import Emitter, ModuleText, Val, reg_type
 from rushlight._types.dtype import FLOAT32, INT32
 
 from ..form import WARP
-from ..matrix_layouts import FORMS, Fragment, R
+from ..matrices.layouts import FORMS, Fragment, R
 
 __all__ = ["mma_helper"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .exchange import Swizzle
-from .form import Buffer, Registers, ThreadBuilder, Value
-from .layout import LANE_BITS, Layout, bits_of
-from .lower import Lowering
+from ..exchange import Swizzle
+from ..form import Buffer, Registers, ThreadBuilder, Value
+from ..layout import LANE_BITS, Layout, bits_of
+from ..lower import Lowering
 
 __all__ = ["MatrixLoad", "matrix_load_of"]
 

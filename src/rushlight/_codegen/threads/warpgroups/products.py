@@ -16,11 +16,11 @@ from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks.tiles import TileAccess
 from rushlight._types.dtype import BOOL, INT32
 
-from .choose import PURE
-from .form import Body, Buffer, Registers, ThreadBuilder, Value
-from .group_products import GROUP, ROW_BYTES, GroupProduct, TileSource, is_zero, tile_map
-from .layout import Layout, bits_of
-from .lower import HANDLERS, MOST_SHARED_BYTES, Lowering
+from ..choose import PURE
+from ..form import Body, Buffer, Registers, ThreadBuilder, Value
+from ..layout import Layout, bits_of
+from ..lower import HANDLERS, MOST_SHARED_BYTES, Lowering
+from .find_products import GROUP, ROW_BYTES, GroupProduct, TileSource, is_zero, tile_map
 
 __all__ = ["MOST_SHARED", "copy_tile", "following", "multiplied", "plus", "times"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rushlight._codegen.blocks import Kernel, Op, Value
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
-from .layout import NONE, Layout, bits_of
+from ..layout import NONE, Layout, bits_of
 
 __all__ = ["FORMS", "Fragment", "MatrixForm", "chained_products", "form_of", "operand_layouts", "result_layout"]
 

@@ -20,9 +20,9 @@ from rushlight._codegen.blocks import Value as TileValue
 from rushlight._codegen.blocks.tiles import TILE_LOADS, TileAccess, WindowAccess, constant_of
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
-from .choose import PURE
-from .layout import Layout, bits_of
-from .tile_maps import TileMap, Windows
+from ..choose import PURE
+from ..layout import Layout, bits_of
+from ..tile_maps import TileMap, Windows
 
 __all__ = [
     "GROUP",

@@ -6,11 +6,11 @@ from rushlight._codegen.blocks import Op
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import FLOAT32, INT32, DType
 
-from .exchange import Swizzle, access_width, write_shared
-from .form import Buffer, Registers, Value
-from .layout import Layout, bits_of
-from .lower import HANDLERS, Lowering
-from .matrix_layouts import MatrixForm, form_of
+from ..exchange import Swizzle, access_width, write_shared
+from ..form import Buffer, Registers, Value
+from ..layout import Layout, bits_of
+from ..lower import HANDLERS, Lowering
+from .layouts import MatrixForm, form_of
 
 __all__: list[str] = []
 

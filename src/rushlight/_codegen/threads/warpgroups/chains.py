@@ -1,4 +1,4 @@
-"""Loops of several products by warpgroups (`wgmma`, sm_90a), as those of attention: see `group_chains` for which.
+"""Loops of several products by warpgroups (`wgmma`, sm_90a), as those of attention: see `find_chains` for which.
 
 Tiles that the loops do not change are copied once; each tile of a turn has a ring of its own.  Further warps copy, the others
 multiply: the first products of a turn from shared memory alone, the last with what pointwise work has made of the results, from
@@ -17,14 +17,14 @@ from rushlight._codegen.blocks import Op, Region
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import BOOL, INT32
 
-from .choose import PURE
-from .form import WARP, Body, Buffer, Registers, Value
-from .group_chains import Chain, ChainLoop, ChainProduct
-from .group_products import GROUP, TileSource, is_zero, tile_map
-from .layout import Layout
-from .lower import HANDLERS, Lowering
-from .tile_maps import TileMap
-from .warpgroup import MOST_SHARED, copy_tile, following, multiplied, plus, times
+from ..choose import PURE
+from ..form import WARP, Body, Buffer, Registers, Value
+from ..layout import Layout
+from ..lower import HANDLERS, Lowering
+from ..tile_maps import TileMap
+from .find_chains import Chain, ChainLoop, ChainProduct
+from .find_products import GROUP, TileSource, is_zero, tile_map
+from .products import MOST_SHARED, copy_tile, following, multiplied, plus, times
 
 __all__: list[str] = []
 

@@ -19,8 +19,9 @@ from rushlight._codegen.blocks import Value as TileValue
 from rushlight._codegen.blocks.tiles import TILE_LOADS, TileAccess, WindowAccess
 from rushlight._types.dtype import INT32
 
-from .choose import PURE
-from .group_products import (
+from ..choose import PURE
+from ..layout import Layout
+from .find_products import (
     GROUP,
     MOST_BOX_ROWS,
     MOST_COLUMNS,
@@ -33,7 +34,6 @@ from .group_products import (
     shares_of,
     source_of,
 )
-from .layout import Layout
 
 __all__ = ["Chain", "ChainLoop", "ChainProduct", "find_chain"]
 
