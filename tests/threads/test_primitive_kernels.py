@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cuda.grid_harness import dense, trace_arrays
+from tests.cuda.grids.grid_harness import dense, trace_arrays
 
 from rushlight._backends.cuda.program.assemble import compile_graph
 from rushlight._backends.cuda.program.steps import Launch

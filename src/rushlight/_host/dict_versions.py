@@ -4,7 +4,7 @@ CPython 3.11 keeps one in the dict itself.  Later versions tell whoever watches 
 the word is a count that `guard_native.dict_changed` raises.
 
 CPython 3.13 keeps the values of an object's attributes in the object, and the object's dict shows them there.  It tells
-nobody when such an attribute is assigned (`tests/capture/test_dict_versions.py` asks it), so these dicts are first
+nobody when such an attribute is assigned (`tests/capture/bytecode/test_dict_versions.py` asks it), so these dicts are first
 given a table of their own, as they get for a key that is no text.
 """
 

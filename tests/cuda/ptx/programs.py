@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.cuda.grid_harness import Ran, compare, trace_arrays
+from tests.cuda.grids.grid_harness import Ran, compare, trace_arrays
 from tests.cuda.running import Device
 
 from rushlight._backends.cuda.program.steps import Launch, Memory, Operand

@@ -1,6 +1,6 @@
 """Random programs of views, writes and arithmetic: recorded and eager are the same, gradients and versions included.
 
-`python tests/capture/test_recording_random.py FIRST LAST` runs more of them.
+`python tests/capture/recording/test_recording_random.py FIRST LAST` runs more of them.
 """
 
 from __future__ import annotations

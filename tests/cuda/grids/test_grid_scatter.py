@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.cuda import grid_harness
-from tests.cuda.grid_harness import check
+from tests.cuda.grids import grid_harness
+from tests.cuda.grids.grid_harness import check
 
 from rushlight._backends.cuda.externs import EXTERNS, Routine
 from rushlight._backends.cuda.program.steps import Call

@@ -1,6 +1,6 @@
 """Random changes to what a trace read: where the words of a guard hold, its conditions in Python do.
 
-`RUSHLIGHT_GUARD_CHANGES=20000 pytest tests/capture/test_guards_random.py` looks at more of them.
+`RUSHLIGHT_GUARD_CHANGES=20000 pytest tests/capture/guards/test_guards_random.py` looks at more of them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cuda.grid_harness import check
+from tests.cuda.grids.grid_harness import check
 
 from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.externs import ExternCall

@@ -15,16 +15,16 @@ from types import GeneratorType
 from typing import Any
 
 import pytest
-from tests.capture import bytecode_corpus
-from tests.capture.bytecode_elsewhere import CASES, modules, not_covered, run_module, without_a_handler
-from tests.capture.interpreted import handled, interpret, outcome
+from tests.capture.bytecode import bytecode_corpus
+from tests.capture.bytecode.bytecode_elsewhere import CASES, modules, not_covered, run_module, without_a_handler
+from tests.capture.bytecode.interpreted import handled, interpret, outcome
 
 from rushlight._capture.bytecode import NULL, Enter, Frame, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.inline import Inlining
 from rushlight._capture.bytecode.versions import COMPILED, TESTED, interpreted
 
 pytestmark = pytest.mark.skipif(not interpreted(), reason="no tested table of opcodes for this version of Python")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # ***** as CPython *****
 
@@ -74,7 +74,7 @@ def others() -> Iterator[Path]:
 @pytest.mark.parametrize("python", list(others()), ids=lambda path: path.parents[1].name)
 def test_other_versions_that_are_installed(python: Path) -> None:
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [str(python), "-m", "tests.capture.bytecode_elsewhere"]
+    command = [str(python), "-m", "tests.capture.bytecode.bytecode_elsewhere"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
 

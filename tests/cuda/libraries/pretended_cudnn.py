@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.cuda.pretended_cusolver import CFunction
+from tests.cuda.libraries.pretended_cusolver import CFunction
 
 from rushlight._backends.cuda.libraries.cudnn import TYPES, Performance
 

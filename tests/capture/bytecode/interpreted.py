@@ -13,7 +13,7 @@ from rushlight._capture.bytecode import Interpreter, Operations
 from rushlight._capture.bytecode.inline import Inlining
 
 HERE = __file__
-OURS = ("rushlight._capture.", __name__, "tests.capture.test_", "__main__")
+OURS = ("rushlight._capture.", __name__, "tests.capture.bytecode.test_", "__main__")
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 

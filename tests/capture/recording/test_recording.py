@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.capture.recorded import assert_same, bits, check, normal, program_of
+from tests.capture.recording.recorded import assert_same, bits, check, normal, program_of
 
 import rushlight as torch
 from rushlight import nn

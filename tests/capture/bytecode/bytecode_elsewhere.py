@@ -13,8 +13,8 @@ from importlib import import_module
 from types import CodeType
 from typing import Any
 
-from tests.capture import bytecode_corpus
-from tests.capture.interpreted import handled, interpret, outcome
+from tests.capture.bytecode import bytecode_corpus
+from tests.capture.bytecode.interpreted import handled, interpret, outcome
 from tests.python_programs import run, write
 
 from rushlight._capture.bytecode import Interpreter, Operations

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.capture.recorded import check
+from tests.capture.recording.recorded import check
 
 import rushlight as torch
 import rushlight.nn.functional as F

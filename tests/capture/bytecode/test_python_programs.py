@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.capture.interpreted import interpret
+from tests.capture.bytecode.interpreted import interpret
 from tests.python_programs import run, shorten, write
 
 import rushlight

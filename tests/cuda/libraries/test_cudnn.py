@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cuda.grid_harness import Ran, check
-from tests.cuda.pretended_cudnn import PretendedCuDnn
-from tests.cuda.test_cusolver import Path
+from tests.cuda.grids.grid_harness import Ran, check
+from tests.cuda.libraries.pretended_cudnn import PretendedCuDnn
+from tests.cuda.libraries.test_cusolver import Path
 
 import rushlight as torch
 from rushlight._backends.cuda import trials

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cuda.pretended_cusolver import Pretended, block_memory
+from tests.cuda.libraries.pretended_cusolver import Pretended, block_memory
 from tests.cuda.running import Device, close, primitive
 
 import rushlight as torch

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.capture.test_guards_python import Box, Pair, see, setting
+from tests.capture.guards.test_guards_python import Box, Pair, see, setting
 
 import rushlight as torch
 from rushlight import nn

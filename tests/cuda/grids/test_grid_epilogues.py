@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.cuda.grid_harness import check
+from tests.cuda.grids.grid_harness import check
 
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, FLOAT32

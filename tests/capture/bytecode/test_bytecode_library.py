@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.capture.interpreted import interpret, outcome
+from tests.capture.bytecode.interpreted import interpret, outcome
 
 from rushlight._capture.bytecode.versions import interpreted
 

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from tests.cuda.grid_harness import Ran, check, compare, dense, trace_arrays
+from tests.cuda.grids.grid_harness import Ran, check, compare, dense, trace_arrays
 from tests.kernels.test_random_graphs import RULES, RandomGraph, dot
 
 from rushlight._backends.cuda.externs import ExternCall
