@@ -143,7 +143,7 @@ def _leaf(actual: Any, expected: Any, place: str, rules: Rules) -> Pair:
         raise _no_pair(actual, expected, place)
     try:
         tensors = [v if isinstance(v, Tensor) else rushlight.as_tensor(v) for v in (actual, expected)]
-    except Exception:
+    except Exception:  # `as_tensor` calls methods of the values
         raise _no_pair(actual, expected, place) from None
     tensors = _parts_of(*tensors)
     tolerances = _tolerances(rules, place, *(t.dtype.name for t in tensors))

@@ -370,11 +370,6 @@ def _places(shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
     return index
 
 
-def flat_layout(count: int, offset: int = 0) -> Layout:
-    """All elements of a stretch of memory in a row."""
-    return Layout((count,), (1,), offset)
-
-
 def rows(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides."""
     return tuple(contiguous_strides(tuple(shape)))

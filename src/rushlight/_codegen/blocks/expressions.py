@@ -210,10 +210,6 @@ class Term:
             **hints,
         )
 
-    def as_pointer(self, dtype: DType) -> Term:
-        """The same addresses, to elements of another dtype."""
-        return Term(self.b, self.b.value("pointer_cast", self.value, to=dtype))
-
 
 def _joined(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     """The shape to which two broadcast."""

@@ -347,11 +347,6 @@ class Writer:
     def like(self, x: Val | float, other: Val) -> Val:
         return x if isinstance(x, Val) else self.const(other.type, x)
 
-    def bits_const(self, type: str, pattern: int) -> Val:
-        """A float literal given by its bit pattern."""
-        form, kind = ("<f", "<I") if type == "float" else ("<d", "<Q")
-        return self.const(type, struct.unpack(form, struct.pack(kind, pattern))[0])
-
     def splat(self, name: Val | str, type: str) -> Val:
         """A scalar SSA value in all lanes."""
         if self.width == 1:
@@ -391,12 +386,6 @@ class Writer:
             types = ", ".join([vt] * len(args) + (["i1"] if intrinsic in _IMMEDIATE_FLAG else []))
             self.module.declarations[name] = f"declare {vt} {name}({types})"
         return self.emit(f"call {vt} {name}({operands})", type)
-
-    def call_convert(self, intrinsic: str, x: Val, type: str) -> Val:
-        """An intrinsic overloaded on result and operand, such as `llvm.fptosi.sat`."""
-        name = f"@{intrinsic}.{self._mangle(type)}.{self._mangle(x.type)}"
-        self.module.declarations.setdefault(name, f"declare {self.vt(type)} {name}({x.vt})")
-        return self.emit(f"call {self.vt(type)} {name}({x.vt} {x})", type)
 
     def helper(self, name: str, define: Any, type: str, *args: Val) -> Val:
         """A call of a function of the module; `define(full_name)` gives its text the first time."""
@@ -463,19 +452,6 @@ class Writer:
         for c in coefficients[1:]:
             total = self.fma(total, x, c)
         return self.like(total, x)
-
-    def estrin(self, x: Val, coefficients: Sequence[float]) -> Val:
-        """The same polynomial with a shorter chain of dependent operations and one rounding more."""
-        terms: list[Val | float] = list(reversed(coefficients))
-        power = x
-        while len(terms) > 1:
-            terms = [
-                self.fma(power, terms[k + 1], terms[k]) if k + 1 < len(terms) else terms[k]
-                for k in range(0, len(terms), 2)
-            ]
-            if len(terms) > 1:
-                power = power * power
-        return self.like(terms[0], x)
 
     def any_lane(self, mask: Val) -> str:
         """Whether any lane is set: a scalar i1."""

@@ -255,7 +255,7 @@ class DeviceGroup:
             try:
                 if self.broken is None:
                     communicator.free(look)
-            except Exception:
+            except Exception:  # a communicator that does not end in time, or whose peer died: it is aborted
                 pass
             communicator.abort()
         self.broken = self.broken or DistBackendError("it has been destroyed")

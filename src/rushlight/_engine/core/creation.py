@@ -175,11 +175,6 @@ def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: 
     return exe
 
 
-def number_dtype_wide(value: Any) -> DType:
-    """The dtype in which a Python number travels: bool, int64, float64, complex128."""
-    return _number_dtype_wide(type(value))
-
-
 def _number_dtype_wide(kind: type) -> DType:
     return from_numpy_name({bool: "bool", int: "int64", float: "float64", complex: "complex128"}[kind])
 

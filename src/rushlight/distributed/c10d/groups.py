@@ -96,7 +96,7 @@ class _Engine:
             return
         try:
             apart(finish_mpi, _FINISHES_WITHIN, "end MPI")
-        except Exception:
+        except Exception:  # the process ends, and nobody is left who could act on it
             pass
 
 

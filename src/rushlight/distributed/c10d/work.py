@@ -163,7 +163,7 @@ class _FutureWork(Work):
 def _failed(future: Future[Any]) -> bool:
     try:
         future.value()
-    except Exception:
+    except Exception:  # of the operation, of any class
         return True
     return False
 

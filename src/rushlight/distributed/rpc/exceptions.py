@@ -22,7 +22,7 @@ class RemoteError(NamedTuple):
         kind = type(error) if isinstance(error, Exception) else RuntimeError
         try:
             pickle.dumps(kind)
-        except Exception:
+        except Exception:  # how a class refuses to be pickled is its own affair
             kind = RuntimeError
         return RemoteError(text, kind)
 
@@ -31,6 +31,6 @@ def as_error(value: RemoteError) -> Exception:
     """The exception to raise here: of the same class, if one can be made of a text alone."""
     try:
         made = value.kind(value.text)
-    except Exception:
+    except Exception:  # the class wants other arguments than a text
         made = RuntimeError(f"{value.kind.__name__}: {value.text}")
     return made if isinstance(made, Exception) else RuntimeError(value.text)
