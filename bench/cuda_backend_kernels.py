@@ -68,9 +68,8 @@ def _grouped(left: Sizes, right: Sizes, ends: Sequence[int], way: str) -> Case:
 
 
 _TOKENS, _EXPERTS, _WIDTH, _HIDDEN = 16384, 8, 2048, 4096
-_UNEVEN = [
-    int(_TOKENS * (n + 1) ** 2 / _EXPERTS**2) for n in range(_EXPERTS)
-]  # the last group has 15 times the first's rows
+# The last group has 15 times the first's rows
+_UNEVEN = [int(_TOKENS * (n + 1) ** 2 / _EXPERTS**2) for n in range(_EXPERTS)]
 
 
 @flagship

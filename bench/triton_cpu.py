@@ -33,9 +33,8 @@ FIFTH = {
     "attention": 540,
 }
 
-Row = tuple[
-    Callable[[], Any], Callable[[], Any], int
-]  # the kernel, our operator, and how many programs the kernel runs
+# The kernel, our operator, and how many programs the kernel runs
+Row = tuple[Callable[[], Any], Callable[[], Any], int]
 
 
 def rows(small: bool) -> dict[str, Callable[[], Row]]:

@@ -36,10 +36,8 @@ SMALL = {
     "bos_token_id": 1, "eos_token_id": 1, "use_cache": False, "num_key_value_heads": 2,
 }  # fmt: skip
 
-UNKNOWN = {
-    "DistilBert": ("num_hidden_layers",),
-    "Bloom": ("num_attention_heads",),
-}  # derived from settings of other names
+# Derived from settings of other names
+UNKNOWN = {"DistilBert": ("num_hidden_layers",), "Bloom": ("num_attention_heads",)}
 SIZES = {"inception_v3": 96, "maxvit_t": 224, "vit_b_32": 224}
 
 

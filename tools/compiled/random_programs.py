@@ -116,9 +116,8 @@ def beside_cpython(options: argparse.Namespace) -> None:
     last = options.seed + (options.programs or 10**9)
     ends: collections.Counter[str] = collections.Counter()
     number, found = options.seed, 0
-    run(
-        write(number, options.length + 4, options.tensors, options.positions), execute, calls
-    )  # imports all that is needed
+    # Imports all that is needed
+    run(write(number, options.length + 4, options.tensors, options.positions), execute, calls)
     gc.collect()
     gc.freeze()  # or each full collection visits the modules again: a third of the time
     while number < last and time.monotonic() < end:

@@ -27,10 +27,8 @@ PAGES = (
     "examples/README*.md",
     "docs/**/*.md",
 )
-FIRST = {
-    "README.md": "index.md",
-    "README.zh-CN.md": "zh.md",
-}  # the place of a page in the site, where it is another one
+# The place of a page in the site, where it is another one
+FIRST = {"README.md": "index.md", "README.zh-CN.md": "zh.md"}
 OPERATORS = "docs/operators"
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 PICTURES = (".svg", ".png")

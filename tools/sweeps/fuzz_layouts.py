@@ -25,11 +25,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.layout_programs import MEMORY, UNEXPECTED, program, serve  # noqa: E402
 
-SLOW = (
-    f"signal {signal.SIGXCPU}",
-    f"signal {signal.SIGALRM}",
-    f"signal {signal.SIGKILL}",
-)  # a loop over what a hostile size asked for
+# A loop over what a hostile size asked for
+SLOW = (f"signal {signal.SIGXCPU}", f"signal {signal.SIGALRM}", f"signal {signal.SIGKILL}")
 
 
 def main() -> None:

@@ -27,9 +27,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 import rushlight
 
 OUT = Path(__file__).resolve().parents[2] / "src" / "rushlight" / "_engine" / "autograd" / "saved_names.txt"
-ABSENT = re.compile(
-    "_?(Foreach|Cudnn|Miopen|Mkldnn|Mps|TestAutograd)"
-)  # nodes of other libraries, and of PyTorch's own tests
+# Nodes of other libraries, and of PyTorch's own tests
+ABSENT = re.compile("_?(Foreach|Cudnn|Miopen|Mkldnn|Mps|TestAutograd)")
 
 
 def plain(value: Any) -> Any:

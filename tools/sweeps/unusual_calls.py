@@ -454,9 +454,8 @@ def calls(form: str, base: Base, extreme: bool = False) -> Iterator[str]:
         for target in _TARGETS:
             yield base.text(callee=target.replace("{}", "s0") + base.callee.removeprefix("s0.clone()"))
     else:
-        written = (
-            places(base) if "__" in base.callee else (*places(base), *keywords(base))
-        )  # Python's own protocol has no keywords
+        # Python's own protocol has no keywords
+        written = places(base) if "__" in base.callee else (*places(base), *keywords(base))
         for args, kwargs in written:
             yield base.text(args, kwargs)
 

@@ -239,9 +239,8 @@ class _Finder(MetaPathFinder):
                 spec = ModuleSpec(fullname, _HandedOn(sources))
                 spec.submodule_search_locations = []
                 return spec
-            if sources is None and not _is_public(
-                rest
-            ):  # PyTorch's private modules; ours of the same name are different
+            # PyTorch's private modules; ours of the same name are different
+            if sources is None and not _is_public(rest):
                 if _is_import() or importlib.util.find_spec(f"{OURS}.{rest.partition('.')[0]}") is not None:
                     raise ModuleNotFoundError(absent_module(fullname, rest), name=fullname)
                 return None
@@ -360,9 +359,8 @@ def _take_part(module: ModuleType) -> None:
         for room in _ROOMS_WITH_PAGES:
             hand_on(sys.modules[f"{OURS}.{room}"], cast(Sources, sources_of(room)))
     _report_missing(module)
-    if not hasattr(
-        module, "__path__"
-    ):  # one file here may be a folder there: an import of a submodule asks the finders, which report what is missing
+    # One file here may be a folder there: an import of a submodule asks the finders, which report what is missing
+    if not hasattr(module, "__path__"):
         module.__path__ = []
     module.__name__ = theirs
 
@@ -390,16 +388,14 @@ def _call_as_there(value: Any, ours: str) -> None:
         home = value.__dict__.get("__module__", getattr(value, "__module__", None))
         page = THEIRS + ours[len(OURS) :]
         shown = isinstance(value, FunctionType) and value.__qualname__ in vars(sys.modules[ours]).get("__all__", ())
-        if (
-            shown and isinstance(home, str) and home.startswith((f"{ours}.", f"{page}.", f"{OURS}._"))
-        ):  # the page re-exports names of other files
+        # The page re-exports names of other files
+        if shown and isinstance(home, str) and home.startswith((f"{ours}.", f"{page}.", f"{OURS}._")):
             value.__module__ = page
         elif home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
             line = value.__dict__.get("__firstlineno__")
             value.__module__ = THEIRS + home[len(OURS) :]
-            if (
-                isinstance(value, type) and line is not None
-            ):  # since Python 3.13 a class that moves loses its first line; ours keeps it
+            # Since Python 3.13 a class that moves loses its first line; ours keeps it
+            if isinstance(value, type) and line is not None:
                 value.__firstlineno__ = line  # type: ignore[attr-defined]
 
 

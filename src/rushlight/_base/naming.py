@@ -88,11 +88,8 @@ class _NoName(AttributeError):
         return AttributeError, (str(self),)
 
 
-_NoName.__module__, _NoName.__name__, _NoName.__qualname__ = (
-    "builtins",
-    "AttributeError",
-    "AttributeError",
-)  # the class's name in tracebacks
+# The class's name in tracebacks
+_NoName.__module__, _NoName.__name__, _NoName.__qualname__ = "builtins", "AttributeError", "AttributeError"
 
 
 def no_name(page: str, name: str) -> AttributeError:

@@ -141,9 +141,8 @@ class Lowering:
         nest = Nest(group, self.target)
         partial = Stage([])
         nest.stages = [first, partial]
-        piece = Var(
-            self.policy.max_parts, "piece"
-        )  # no more than there will be: what is stored for each counts when lanes are chosen
+        # No more than there will be: what is stored for each counts when lanes are chosen
+        piece = Var(self.policy.max_parts, "piece")
         temporaries = []
         for item in first.items:
             for part, dtype in parts_of(item):

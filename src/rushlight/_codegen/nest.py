@@ -145,9 +145,8 @@ class Nest:
         mapping: dict[Var, Ix] = {}
         exact: dict[Var, Ix] | None = {} if self.policy.places else None
         self.outer = merge(self.outer, places, mapping)
-        reading: dict[
-            Var, list[Ix]
-        ] = {}  # a concatenation has as many stages as parts: each looks at its own places alone
+        # A concatenation has as many stages as parts: each looks at its own places alone
+        reading: dict[Var, list[Ix]] = {}
         for ix in places:
             for var in ix.vars:
                 reading.setdefault(var, []).append(ix)
@@ -345,9 +344,8 @@ class Nest:
             steps = {a: c for a, c in ix.terms if type(a) is Var}
             if x.args or buffer.dtype.kind == "c" or len(steps) != len(ix.terms) or steps.get(lane, 0) <= 1:
                 continue
-            shares = (
-                lane.size >= width and steps[lane] * buffer.dtype.itemsize < self.policy.line_bytes
-            )  # lanes in the same lines are fetched fast enough
+            # Lanes in the same lines are fetched fast enough
+            shares = lane.size >= width and steps[lane] * buffer.dtype.itemsize < self.policy.line_bytes
             for v in others:
                 if steps.get(v) == 1 and v.size >= (width // 2 if shares else self.policy.least_tile):
                     by_var.setdefault(v, []).append(x)

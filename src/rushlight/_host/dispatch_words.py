@@ -27,9 +27,10 @@ NEW_TUPLE = 31  # `tuple.__new__`
 SHORTEN = 32  # the function that takes the package's frames off a traceback
 STORAGE_TYPE, HANDLE_TYPE = 33, 34
 BIRTH, LEAST_BIRTH = 35, 36  # the stamp of storages made now; those with less are not changed without asking
+# Slots of a spec
 SPEC_DTYPE, SPEC_DEVICE, SPEC_SHAPE, SPEC_STRIDES, SPEC_PLAIN, SPEC_CONTIGUOUS, SPEC_CONJ, SPEC_RELEASED = range(
     96, 104
-)  # slots of a spec
+)
 
 # words of a dispatcher
 (

@@ -69,10 +69,8 @@ GUARD_OPS = Words(
 )
 BYTES_WORDS = 4  # a bytes object's words before its contents
 HEADER_BYTES = 8 * len(GUARD_HEADER)
-DICT_KEYS_WORD, KEYS_KIND = (
-    4,
-    10,
-)  # of a dict, the address of its keys; of these, the byte that tells whether all are texts
+# Of a dict, the address of its keys; of these, the byte that tells whether all are texts
+DICT_KEYS_WORD, KEYS_KIND = 4, 10
 
 PyUnicode_Compare = extern("PyUnicode_Compare", "i32(ptr, ptr)")
 FEW = 8  # registers that are compared with each other one by one

@@ -124,9 +124,8 @@ class Runtime(Unit):
         self.make_callable = self._bootstrap()
         for name, symbol in _METHODS.items():
             setattr(self, name, self.method(symbol, name))
-        self._note_objects(
-            {tensor_native.FILENAME: "co_filename", tensor_native.PREFIX: PACKAGE}
-        )  # for `user_frame_code`
+        # For `user_frame_code`
+        self._note_objects({tensor_native.FILENAME: "co_filename", tensor_native.PREFIX: PACKAGE})
         # native code points to all of this; it must outlive even the modules, which are emptied at exit
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keep))
 

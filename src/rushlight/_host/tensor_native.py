@@ -72,9 +72,8 @@ O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
 META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT, DATA_OF = range(48, 56)
 TUPLE_ITEM = 62  # a tuple's own mp_subscript
 O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
-R_SPEC, R_WORD, R_PLAN, R_MAP = range(
-    92, 96
-)  # of a backward spec: for which gradient and state its last plan was, that plan, its results' order
+# Of a backward spec: for which gradient and state its last plan was, that plan, its results' order
+R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
 CODES = static("rl_codes", 16 * 256)  # a cache: code object, and whether it is the package's
 

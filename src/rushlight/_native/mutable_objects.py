@@ -37,12 +37,8 @@ VALUES_IN_OBJECTS = sys.version_info >= (3, 13)
 
 # Bytes from the beginning of an object.
 CONTAINER_SIZE, SET_SIZE, LIST_ITEMS = 16, 24, 24
-DICT_VERSION, DICT_KEYS, DICT_VALUES, ORDERED_STATE = (
-    24,
-    32,
-    40,
-    88,
-)  # ORDERED_STATE: a count that grows with each change of an OrderedDict's order
+# ORDERED_STATE: a count that grows with each change of an OrderedDict's order
+DICT_VERSION, DICT_KEYS, DICT_VALUES, ORDERED_STATE = 24, 32, 40, 88
 KEYS_KIND = 10  # a byte of a dict's keys: 0 where they are not all texts
 CELL_CONTENTS = 16
 CLASS_ORDER = 344  # the `__mro__` of a class
@@ -52,9 +48,8 @@ BOUND_PLACES: dict[type, dict[str, int]] = {
 }  # fmt: skip
 """Objects that a bound method holds as long as it lives."""
 _MANAGED_DICT, _MANAGED_PLACE, _TYPE_DICT = 1 << 4, -24, 264
-_VALUES_PLACE = (
-    -32
-)  # the values of attributes while there is no dict; the second byte before them tells how many were set
+# The values of attributes while there is no dict; the second byte before them tells how many were set
+_VALUES_PLACE = -32
 _VALUES_BEHIND = sys.version_info < (3, 12)
 _OBJECT_MEMBERS = (6, 16)  # T_OBJECT, T_OBJECT_EX
 

@@ -35,9 +35,8 @@ Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
 
 PRIMITIVES: dict[str, Primitive] = {}
-EFFECTS: dict[
-    str, ProgramPrimitive
-] = {}  # those of whole programs, most with effects; they are no part of `PRIMITIVES`
+# Those of whole programs, most with effects; they are no part of `PRIMITIVES`
+EFFECTS: dict[str, ProgramPrimitive] = {}
 
 
 class Namespace:

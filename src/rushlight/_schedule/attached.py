@@ -91,9 +91,8 @@ def _precedes(schedule: Schedule, product: LibraryCall, which: int) -> None:
         return
     if [s.buffer for s in product.inputs].count(source.buffer) != 1:
         return
-    if any(
-        b.role == "input" for g in schedule.groups[writers[0] + 1 : at + 1] for b in stores_of(g)
-    ):  # it may be what the group reads
+    # It may be what the group reads
+    if any(b.role == "input" for g in schedule.groups[writers[0] + 1 : at + 1] for b in stores_of(g)):
         return
     target, shape = schedule.target, product.node.inputs[which].shape
     prologue = target.library.prologue(source, shape, group, schedule.args, target)

@@ -79,9 +79,8 @@ class Schedule:
         self.groups: list[Group | Sequential | LibraryCall | Copy] = []
         self.sizes: dict[Buffer, int] = {}
         self.notes: list[str] = []
-        self.placed: dict[
-            int, tuple[Any, int]
-        ] = {}  # value -> (its location or argument, number of the group that stores it)
+        # Value -> (its location or argument, number of the group that stores it)
+        self.placed: dict[int, tuple[Any, int]] = {}
         self.homes: dict[int, int] = {}  # reduction -> number of its group
         self.pending: dict[int, Location] = {}
         self._pending_values: dict[int, Value] = {}

@@ -116,12 +116,10 @@ class Accepting:
 
     def __init__(self, function: Callable[..., Any], name: str, spaces: Sequence[str]) -> None:
         self.function, self.name, self.native = function, name, is_native(name, spaces)
-        self.checked = self.native or tuple(spaces) != (
-            "nn.functional",
-        )  # `torch.cdist` is Python, and passes all on at once
-        self.loose = "nn.functional" in spaces and not is_native(
-            name, ("nn.functional",)
-        )  # Python asks of a flag whether it is true
+        # `torch.cdist` is Python, and passes all on at once
+        self.checked = self.native or tuple(spaces) != ("nn.functional",)
+        # Python asks of a flag whether it is true
+        self.loose = "nn.functional" in spaces and not is_native(name, ("nn.functional",))
         self._forms: list[_Form] | None = None
         self._known: set[Any] = set()
         self.takes_out = True

@@ -353,9 +353,8 @@ def _restride(name: str, forms: int) -> None:
                 return made
         check_writable(self, False)
         _become(self, getattr(self, name)(*args, **kwargs))
-        if isinstance(
-            self._node, OpNode
-        ):  # of as many forms as the view has, those in place are counted after the others
+        # Of as many forms as the view has, those in place are counted after the others
+        if isinstance(self._node, OpNode):
             stem, number = type(self._node).__name__[:-1], int(type(self._node).__name__[-1])
             self._node.__class__ = node_class(f"{stem}{number + forms}")
         if self._autograd_meta is not None:

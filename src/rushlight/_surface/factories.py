@@ -167,15 +167,8 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
     composite(name, overridable=False, cached=("size", *_OPTIONS, "memory_format"), tensors=0)(factory)
 
 
-_OPTIONS = (
-    "dtype",
-    "device",
-    "layout",
-    "requires_grad",
-    "pin_memory",
-    "out",
-    "names",
-)  # the keywords that `_options` reads
+# The keywords that `_options` reads
+_OPTIONS = ("dtype", "device", "layout", "requires_grad", "pin_memory", "out", "names")
 
 
 def _noted(made: Tensor, spec: Spec, make: Callable[[Spec], Tensor]) -> Tensor:

@@ -103,9 +103,8 @@ def function(full: str) -> Callable[..., Any]:
             and LEVELS.stack
             and not any(isinstance(t, Transformed) or t.requires_grad for t in tensors_in((xs, args, kwargs)))
         ):
-            with (
-                told_to_change()
-            ):  # as in PyTorch, whose transforms do not see lists of tensors in which nothing is differentiated
+            # As in PyTorch, whose transforms do not see lists of tensors in which nothing is differentiated
+            with told_to_change():
                 change(xs, args, kwargs)
             return self
         made = change(xs, args, kwargs)

@@ -137,9 +137,8 @@ def redispatch_function(
                 return func(*args, **(kwargs or {}))
         finally:
             STATE.word = before
-    with _skipping_one(
-        plain is func
-    ):  # behind the check of a composite of ours, or with the function's own check answered
+    # Behind the check of a composite of ours, or with the function's own check answered
+    with _skipping_one(plain is func):
         return plain(*args, **(kwargs or {}))
 
 

@@ -51,9 +51,8 @@ def name_methods() -> None:
     for name, value in list(vars(Tensor).items()):
         if isinstance(value, FunctionType) and value.__module__.startswith("rushlight._"):
             word = value.__name__
-            shared = (
-                functions.made.get(word) is value and functions[word] is value
-            )  # a function of the package, which knows its place now
+            # A function of the package, which knows its place now
+            shared = functions.made.get(word) is value and functions[word] is value
             if not shared:
                 value.__module__, value.__qualname__ = "rushlight", f"Tensor.{name}"
 

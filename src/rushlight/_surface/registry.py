@@ -214,12 +214,10 @@ def _declared_names(function: Any) -> list[str]:
     code = function.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:named]
-    loose = (
-        [f"{code.co_varnames[named]}{k}" for k in range(MOST)] if code.co_flags & 4 else []
-    )  # 4: it takes `*arguments`
-    return [
-        name if name == "out" else f"{name}?" for name in (*names[:count], *loose, *names[count:])
-    ]  # `out` is looked at each time
+    # 4: it takes `*arguments`
+    loose = [f"{code.co_varnames[named]}{k}" for k in range(MOST)] if code.co_flags & 4 else []
+    # `out` is looked at each time
+    return [name if name == "out" else f"{name}?" for name in (*names[:count], *loose, *names[count:])]
 
 
 def _cached(
@@ -237,9 +235,8 @@ def _cached(
     made.overridable = hasattr(public, "__wrapped__")
     if hasattr(public, "shown"):
         public.shown[0] = made
-        made.__wrapped__ = getattr(
-            public, "__wrapped__", public
-        )  # kinds of tensor run the body itself: `public` would ask them again
+        # Kinds of tensor run the body itself: `public` would ask them again
+        made.__wrapped__ = getattr(public, "__wrapped__", public)
         if hasattr(public, "touches_memory"):
             made.touches_memory = True
     return made

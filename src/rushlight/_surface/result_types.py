@@ -51,9 +51,8 @@ def _fields() -> dict[str, tuple[str, ...]]:
     found = {name: fields for name, fields in _FIELDS.items() if exists(name)}
     for op in OPERATORS.values():
         named = "(Tensor " in op.signature.rpartition("->")[2] and len(op.schema.results) > 1
-        if (
-            named and (op.spaces or op.name.endswith("_dim")) and exists(result_name(op))
-        ):  # cores have results that users do not see
+        # Cores have results that users do not see
+        if named and (op.spaces or op.name.endswith("_dim")) and exists(result_name(op)):
             found.setdefault(result_name(op), tuple(op.schema.results))
     return found
 

@@ -238,9 +238,8 @@ class _Flow:
     def __init__(self) -> None:
         self.numbers: dict[object, int] = {}
         self.names: list[object] = []
-        self.edges: list[
-            list[int]
-        ] = []  # of each place the numbers of its edges; an edge and its reverse are neighbours
+        # Of each place the numbers of its edges; an edge and its reverse are neighbours
+        self.edges: list[list[int]] = []
         self.heads: list[int] = []
         self.room: list[int] = []
         self.total = 0

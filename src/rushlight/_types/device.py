@@ -175,9 +175,8 @@ CPU: Device = Device("cpu")
 META: Device = Device("meta")
 # The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
-_FLOATING: list[str | None] = [
-    None
-]  # of each of them: the type where it was named without a number, which follows the current device
+# Of each of them: the type where it was named without a number, which follows the current device
+_FLOATING: list[str | None] = [None]
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
 # The stand-in for a device in this thread, set when a module that records programs is loaded.
 _stand_in: Callable[[Device], Device] | None = None

@@ -21,9 +21,8 @@ __all__ = [
 
 Shape = tuple[int, ...]
 LARGEST = (1 << 63) - 1  # the largest size, stride, offset or number of elements
-BELOW_ALL = (
-    1 << 62
-)  # subtracted from an index it is out of range for any size; an error adds it again to name the index
+# Subtracted from an index it is out of range for any size; an error adds it again to name the index
+BELOW_ALL = 1 << 62
 
 
 def _as_size(size: Any, item: int) -> int:

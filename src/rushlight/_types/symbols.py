@@ -423,9 +423,8 @@ class Integer(_Ordered):
 
     def __and__(self, other: Any) -> Any:
         step = -other if type(other) is int and other < 0 else 0
-        return (
-            self // step * step if step and not step & (step - 1) else self.pin() & other
-        )  # the multiple of a power of two below
+        # The multiple of a power of two below
+        return self // step * step if step and not step & (step - 1) else self.pin() & other
 
     __rand__ = __and__
 

@@ -142,9 +142,8 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     x1, x2 = operands("solve", x1, x2)
     if x2.ndim == 1:
         return rushlight.linalg.solve(x1, x2.unsqueeze(-1).expand(*x1.shape[:-1], 1)).squeeze(-1)
-    batch = rushlight.broadcast_shapes(
-        x1.shape[:-2], x2.shape[:-2]
-    )  # PyTorch takes some matrices for batches of vectors
+    # PyTorch takes some matrices for batches of vectors
+    batch = rushlight.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     return rushlight.linalg.solve(x1.expand(*batch, *x1.shape[-2:]), x2.expand(*batch, *x2.shape[-2:]))
 
 

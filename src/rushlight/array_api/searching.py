@@ -90,9 +90,8 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: expected side 'left' or 'right', found {side!r}")
-    x1, x2 = (
-        x.byte() if x.dtype is rushlight.bool else x for x in operands("searchsorted", x1, x2)
-    )  # PyTorch's has none for bool
+    # PyTorch's has none for bool
+    x1, x2 = (x.byte() if x.dtype is rushlight.bool else x for x in operands("searchsorted", x1, x2))
     if sorter is not None:
         x1 = rushlight.index_select(x1, 0, sorter.to(rushlight.int64))
     return rushlight.searchsorted(x1, x2.contiguous(), side=side)

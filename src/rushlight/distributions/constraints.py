@@ -396,9 +396,8 @@ class _CorrCholesky(Constraint):
     event_dim = 2
 
     def check(self, value: Any) -> Any:
-        tolerance = (
-            rushlight.finfo(value.dtype).eps * value.size(-1) * 10
-        )  # what roundings of a row add up to, with room
+        # What roundings of a row add up to, with room
+        tolerance = rushlight.finfo(value.dtype).eps * value.size(-1) * 10
         row_length = value.detach().norm(dim=-1)
         return _LowerCholesky().check(value) & ((row_length - 1).abs() <= tolerance).all(-1)
 

@@ -43,9 +43,8 @@ __all__ = ["Traced", "hoist", "trace_module"]
 
 _OWN = __file__.rpartition("export")[0]  # the folder of the package
 _SHOWN = ("nn", "functional", "distributions")  # whose lines are shown beside those of users
-_READING = frozenset(
-    ("to", "cpu", "item", "is_nonzero", "allclose", "tensor_split", "repeat_interleave")
-)  # composites that ask for elements, or name a device
+# Composites that ask for elements, or name a device
+_READING = frozenset(("to", "cpu", "item", "is_nonzero", "allclose", "tensor_split", "repeat_interleave"))
 _DETACHING = frozenset(("detach", "detach_"))
 _CONSTANTS = (type(None), bool, int, float, str, complex)
 

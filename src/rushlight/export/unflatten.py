@@ -200,9 +200,8 @@ class _Builder:
         self.named = {n.name: n for n in program.graph.nodes}
         self.signatures = {e.fqn: e.signature for e in program.module_call_graph[1:] if e.signature is not None}
         self.preserved: dict[str, list[Any]] = {}  # the form of each call with a signature, in the order of the calls
-        self.written: dict[
-            Node, Node
-        ] = {}  # result of an operator that writes to what the module holds -> its placeholder
+        # Result of an operator that writes to what the module holds -> its placeholder
+        self.written: dict[Node, Node] = {}
 
     def build(self) -> None:
         """Fill the root."""

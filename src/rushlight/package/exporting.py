@@ -28,10 +28,8 @@ modules: Any = LazyModule("rushlight.jit.modules")
 
 __all__ = ["PackageExporter"]
 
-_ALWAYS_EXTERN = sys.stdlib_module_names - {"sys", "io"} | {
-    "torch",
-    "rushlight",
-}  # those two reach far: patterns decide
+# Those two reach far: patterns decide
+_ALWAYS_EXTERN = sys.stdlib_module_names - {"sys", "io"} | {"torch", "rushlight"}
 
 
 class _Rule:

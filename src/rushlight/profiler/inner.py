@@ -115,9 +115,8 @@ def node_parts(name: str, node: Any) -> list[Part]:
     info = getattr(node, "info", None)
     steps = [] if info is None else info.graph.nodes
     names = _BACKWARD.get(name)
-    if names is not None and not any(
-        step.prim.name == "dot" for step in steps
-    ):  # a product of many dims goes by the name of its view
+    # A product of many dims goes by the name of its view
+    if names is not None and not any(step.prim.name == "dot" for step in steps):
         fused = info is not None and info.origin is not None and info.origin[0].name == "cross_entropy"
         return [Part(names), Part(("_log_softmax_backward_data",))] if fused else [Part(names)]
     return [part for step in steps for part in _primitive(step)]

@@ -281,9 +281,8 @@ class Recorder(Observer):
         above = record
         for name in part.names:
             row = Record("operator", f"aten::{name}", above)
-            row.begin = (record.kernel or record.begin) + (
-                spans and not alone
-            )  # after those without a length, which are beside it
+            # After those without a length, which are beside it
+            row.begin = (record.kernel or record.begin) + (spans and not alone)
             row.end = max(record.end, row.begin) if spans else row.begin
             row.memory = record.memory if spans else 0
             row.sequence, row.stack, row.place = record.sequence, record.stack, len(self.records)

@@ -284,9 +284,8 @@ class ProgramTemplate:
         operands = []
         for o in (*step.inputs, *step.outputs):
             start, n = len(self.numbers), len(o.shape)
-            place = (
-                places.now[o.number] if 0 <= o.number < len(places.now) else o.number
-            )  # of outputs it only counts whether there is one
+            # Of outputs it only counts whether there is one
+            place = places.now[o.number] if 0 <= o.number < len(places.now) else o.number
             operands.append((place, o.dtype, start, start + n, start + 2 * n))
             self.numbers += [*o.shape, *o.strides]
         start = len(self.numbers)

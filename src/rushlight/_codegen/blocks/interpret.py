@@ -161,9 +161,8 @@ class Program:
             return [
                 numbers_of(bits_of(xs[0], op.operands[0].dtype).reshape(-1).view(np.uint8), dtype).reshape(xs[0].shape)
             ]
-        if (
-            prim in ("div_trunc", "rem_trunc") and dtype.is_integer
-        ):  # by zero: undefined, as lanes that are masked later may be
+        # By zero: undefined, as lanes that are masked later may be
+        if prim in ("div_trunc", "rem_trunc") and dtype.is_integer:
             xs = (xs[0], np.where(xs[1] == 0, 1, xs[1]).astype(xs[1].dtype))
         result = np.asarray(PRIMITIVES[prim].reference(*xs, **params))
         return [rounded(result.astype(holder(dtype), copy=False), dtype)]

@@ -56,9 +56,8 @@ class Emitter(Writer):
         function = _find(prim, dtype, len(args))
         if function is None:
             raise NotImplementedError(f"the primitive {prim} has no lowering for {dtype.name}")
-        if prim in _BOTH_PARTS and all(
-            type(a) is Pairs for a in args
-        ):  # the same for both parts: as they lie in memory
+        # The same for both parts: as they lie in memory
+        if prim in _BOTH_PARTS and all(type(a) is Pairs for a in args):
             raw = [a.raw for a in args if type(a) is Pairs]
             return Pairs.of(function(*args), (UNARY if len(raw) == 1 else BINARY)[prim](*raw))  # type: ignore[arg-type]
         return function(*args, dtype.is_signed) if dtype.kind in "iu" else function(*args, **(params or {}))

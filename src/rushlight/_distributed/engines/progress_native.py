@@ -15,13 +15,8 @@ __all__ = ["ARGUMENTS", "BLOCK_WORDS", "CODE", "FIRST", "FLAG", "FUNCTION", "REQ
 
 # Words of a block.
 FUNCTION, FIRST, ARGUMENTS = 0, 1, 10
-TEST, REQUEST, FLAG, CODE, STATUS = (
-    11,
-    12,
-    13,
-    14,
-    15,
-)  # MPI_Test, the request, whether it is done, what `test` gave, 64 bytes of status
+# MPI_Test, the request, whether it is done, what `test` gave, 64 bytes of status
+TEST, REQUEST, FLAG, CODE, STATUS = 11, 12, 13, 14, 15
 BLOCK_WORDS = STATUS + 8
 REQUEST8, FLAG8, STATUS8 = 8 * REQUEST, 8 * FLAG, 8 * STATUS
 SPIN = 50_000  # ns

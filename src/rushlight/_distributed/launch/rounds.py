@@ -29,11 +29,8 @@ __all__ = [
 ]
 
 _PUBLIC = "torch.distributed.elastic.rendezvous.api"
-_JOIN, _LAST_CALL, _EXIT = (
-    600.0,
-    30.0,
-    300.0,
-)  # seconds: for the least number of machines, for more, until all have ended
+# seconds: for the least number of machines, for more, until all have ended
+_JOIN, _LAST_CALL, _EXIT = 600.0, 30.0, 300.0
 _PAUSE = 0.05
 _ANSWERS_WITHIN = 5.0  # seconds for a store to answer before a round, and between two looks for one that was lost
 _LONGEST_STATE = 4096

@@ -31,9 +31,8 @@ _COMPOUND = frozenset((
     "bilinear", "cosine_similarity", "cross_entropy", "kl_div", "l1_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
     "pairwise_distance", "soft_margin_loss", "triplet_margin_loss",
 ))  # fmt: skip
-_WEIGHTED = frozenset(
-    ("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss")
-)  # a weight gets no gradient
+# A weight gets no gradient
+_WEIGHTED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss"))
 # Operators whose node belongs to another operator in PyTorch, with its arguments in another order.
 _ORDERS = {"linear": (2, 0, 1)}
 
@@ -44,9 +43,8 @@ _FLAT = re.compile(
     r"(Relu|LeakyRelu|PreluKernel|Hardtanh|Threshold|Softshrink|Hardshrink|NllLoss(2D)?|"
     r"(Adaptive)?(Avg|Max)Pool\dD(WithIndices)?|(Reflection|Replication)Pad\dD)Backward\d"
 )
-_FLAT_OPERATORS = frozenset(
-    ("avg_pool1d", "adaptive_avg_pool1d")
-)  # their nodes have the name of the view that is PyTorch's last step
+# Their nodes have the name of the view that is PyTorch's last step
+_FLAT_OPERATORS = frozenset(("avg_pool1d", "adaptive_avg_pool1d"))
 
 
 def are_operands(op: Operator, template: Sequence[Any]) -> list[bool]:

@@ -58,9 +58,8 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
             elif held is None:
                 own = HOOKS.own_below if STATE.word & FUNCTION_MODE or type(grad) in dispatch_classes else _own
                 meta.grad = own(variable, grad)
-            elif isinstance(held, DispatchType) and not isinstance(
-                grad, DispatchType
-            ):  # a sparse gradient becomes a strided one
+            elif isinstance(held, DispatchType) and not isinstance(grad, DispatchType):
+                # A sparse gradient becomes a strided one
                 meta.grad = OPS["add"](grad, held)
             else:
                 OPS["add_"](held, grad)
@@ -468,9 +467,8 @@ def run_node(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
             return ()
         if not STATE.word & ANOMALY:
             found = node.apply(grads)
-            hooks = (
-                None if node._extra is None else node._extra.post_hooks
-            )  # of hooks that hooks for saved tensors have put there
+            # Of hooks that hooks for saved tensors have put there
+            hooks = None if node._extra is None else node._extra.post_hooks
             return found if hooks is None else after_node(node, hooks, found, tuple(grads))
     elif extra.pre_hooks is not None:
         grads = before_node(extra.pre_hooks, grads)

@@ -189,9 +189,8 @@ class FunctionBase(FunctionCtx, Node):
     def _keep(self, outputs: Sequence[Any]) -> None:
         """Move `_to_save` into the graph.  It is emptied first: an output that a pack hook refuses would leave a cycle."""
         wanted, self._to_save = self._to_save or (), None
-        dirty = {
-            id(t) for t in self._dirty or ()
-        }  # the node of a changed view refers to this one; a reference back would be a cycle
+        # The node of a changed view refers to this one; a reference back would be a cycle
+        dirty = {id(t) for t in self._dirty or ()}
         places = {
             id(o): i
             for i, o in enumerate(outputs)

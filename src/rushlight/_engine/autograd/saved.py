@@ -345,9 +345,8 @@ def _of_item(call: SavedCall, name: str) -> Any:
         return _shape(call) if name == "self_sym_sizes" else call.argument(name)
     dim, item, shape = _last_item(call) if call.op.schema.name == "basic_index" else _missing(name)
     if name in ("start", "end"):
-        raise KeyError(
-            name
-        )  # PyTorch shows the bounds as they were written, and the call has them inside of the tensor
+        # PyTorch shows the bounds as they were written, and the call has them inside of the tensor
+        raise KeyError(name)
     return {"dim": dim, "self_sym_sizes": shape, "index": item[1], "step": item[-1]}[name]
 
 

@@ -275,11 +275,8 @@ _COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured native
 # (kind of numbers and sizes, dtype, device) -> the device's `of_numbers` and its arguments; None where it fills no such
 # tensors
 _MEASURED = new_plan_table()
-_FILLED_BY = (
-    (FLOAT32, FLOAT64),
-    (INT64, FLOAT32, FLOAT64),
-    (BOOL,),
-)  # by the kind of numbers: of which dtypes are tensors filled natively
+# By the kind of numbers: of which dtypes are tensors filled natively
+_FILLED_BY = ((FLOAT32, FLOAT64), (INT64, FLOAT32, FLOAT64), (BOOL,))
 
 
 def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
@@ -304,9 +301,8 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
     return None if told is None else told[0](data, *told[1])
 
 
-_COPIED = (
-    new_plan_table()
-)  # (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
+# (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
+_COPIED = new_plan_table()
 
 
 def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
@@ -595,10 +591,8 @@ def from_numpy(array: Any) -> Tensor:
         return _shared(array)
     made = _shared(array)
     if _OVER and type(array) is _OVER[2]:
-        _FORMS[_OVER[1](array)] = (
-            *_ARRAYS[array.dtype, array.shape, array.strides],
-            array.dtype,
-        )  # kept, so that its address stays its own
+        # kept, so that its address stays its own
+        _FORMS[_OVER[1](array)] = (*_ARRAYS[array.dtype, array.shape, array.strides], array.dtype)
     return made
 
 

@@ -69,9 +69,8 @@ class _State(threading.local):
         self.saved_hooks: list[tuple[Any, Any]] = []
         self.overrides_off = 0
         self.function_modes: list[Any] = []
-        self.dispatch_modes: list[
-            Any
-        ] = []  # they see operators below autograd; while there are some, FUNCTION_MODE is on
+        # They see operators below autograd; while there are some, FUNCTION_MODE is on
+        self.dispatch_modes: list[Any] = []
         self.dispatch_off = 0  # classes and modes that see operators below autograd are not asked
         self.anomaly_check_nan = True
         self.task: Any = None  # the backward call that is running

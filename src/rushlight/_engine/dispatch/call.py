@@ -241,9 +241,8 @@ class Caller:
             return None, None
         lowered = found.plan_template.lowered
         made = found.plan_template.plan(*found[1:3], specs, (op, template, specs), None if lowered.warnings else note)
-        if not sized or all(
-            abstracted(a.default, []) == a.default for a in op.schema.arguments
-        ):  # else a size may come from elsewhere than the call
+        # Else a size may come from elsewhere than the call
+        if not sized or all(abstracted(a.default, []) == a.default for a in op.schema.arguments):
             # A refused plan, or one kept from being unordered, is another object than this one.
             self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
         return made, lowered
@@ -311,9 +310,8 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
                 cache_shape_class(method, (self, other), {}, picks, None, *further)
         return plan(*inputs)
 
-    second = (
-        EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC
-    )  # a number of the former kind is part of a plan
+    # A number of the former kind is part of a plan
+    second = EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC
     method = make_dispatcher(missed, (DYNAMIC, second), (..., ...), ("self", "other"))
     method.__name__ = method.__qualname__ = caller.name
     method.__module__ = __name__

@@ -63,9 +63,8 @@ __all__ = ["InplaceCaller", "make_inplace"]
 kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept.kept_plans")  # with the first plan
 
 _STATE = STATE
-IDEMPOTENT = frozenset(
-    ("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_")
-)  # writing twice is writing once: expanded tensors are allowed
+# Writing twice is writing once: expanded tensors are allowed
+IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_"))
 
 
 class InplaceCaller:
@@ -491,9 +490,8 @@ def _recorded(run: Callable[..., Any], backward_spec: BackwardSpec, wrt: Sequenc
         saved.append(item)
         if not isinstance(item, Tensor):
             versions.append(None)
-        elif (
-            kind == "input" and number
-        ):  # an operand that is the target itself, or a view of it, has been overwritten by now
+        elif kind == "input" and number:
+            # An operand that is the target itself, or a view of it, has been overwritten by now
             versions.append(before[number])
         else:
             versions.append(item._storage.stamp if item._storage is not None else 0)

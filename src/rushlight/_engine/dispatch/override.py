@@ -208,9 +208,8 @@ _NATIVE = frozenset((
 _PYTHON = frozenset((
     "cdist", "lobpcg", "lu", "norm", "pca_lowrank", "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive",
 ))  # fmt: skip
-_FORMS: dict[
-    Any, tuple[list[str], int, dict[str, Any]]
-] = {}  # functions of the package only: those of others may be freed
+# Functions of the package only: those of others may be freed
+_FORMS: dict[Any, tuple[list[str], int, dict[str, Any]]] = {}
 
 
 def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -345,9 +344,8 @@ def _asking_method(plain: Any) -> Any:
 
     @functools.wraps(plain)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        last = len(STATE.function_modes) < 2 and (
-            type(self) in plain_classes or not STATE.function_modes
-        )  # no override is called after this one
+        # No override is called after this one
+        last = len(STATE.function_modes) < 2 and (type(self) in plain_classes or not STATE.function_modes)
         handled, made = handle(plain if last else again, (self, *args), kwargs)
         return made if handled else plain(self, *args, **kwargs)
 

@@ -226,9 +226,8 @@ def _tangent_rule(
     try:
         own = differentiate(op, template, specs, floats, moved)
         through = vjp(pushing, places)
-        rest = Graph(
-            forward.inputs, forward.nodes, forward.outputs[count:]
-        )  # what is saved besides arguments and results
+        # What is saved besides arguments and results
+        rest = Graph(forward.inputs, forward.nodes, forward.outputs[count:])
         residual = vjp(rest, floats) if any(carries_gradient(v.dtype) for v in rest.outputs) else None
     except NotDifferentiableError:
         return None

@@ -112,9 +112,8 @@ def nonzero(x: Tensor) -> Tensor:
     count = places._spec.numel
     if ndim == 1:
         return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1), (1, count)), places._ptr)
-    made = empty_spec(
-        Spec.of(INT64, x._spec.device, (count, ndim), (1, count))
-    )  # as in PyTorch: `unbind(1)` gives dense tensors
+    # As in PyTorch: `unbind(1)` gives dense tensors
+    made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim), (1, count)))
     if count and ndim:
         sizes = array("q", x._spec.shape)
         _routine(places, "unravel")(places._ptr, count, sizes.buffer_info()[0], ndim, made._ptr)

@@ -61,9 +61,8 @@ def overridable(function: Callable[..., Any], public: Callable[..., Any] | None 
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.touches_memory = True  # type: ignore[attr-defined]
-    shown: list[Any] = [
-        call if public is None else public
-    ]  # what overrides are shown; its cached or guard, where there is one
+    # What overrides are shown; its cached or guard, where there is one
+    shown: list[Any] = [call if public is None else public]
     call.shown = shown  # type: ignore[attr-defined]
     call.guards = FUNCTION_MODE | VMAP, True  # type: ignore[attr-defined]
     return call

@@ -268,9 +268,8 @@ def relocate(old: Any, new: Any) -> Any:
     storage lose their memory (`Spec.released`) until there is a storage with room for them.
     """
     root = root_of(old)
-    told: dict[
-        int, tuple[Any, Any]
-    ] = {}  # what stands for each storage: kept with it, so that no other has its address meanwhile
+    # What stands for each storage: kept with it, so that no other has its address meanwhile
+    told: dict[int, tuple[Any, Any]] = {}
 
     def moved(storage: Any) -> Any:
         if id(storage) not in told:
@@ -311,9 +310,8 @@ def _move_tensor(holder: Tensor, root: Any, moved: Callable[[Any], Any]) -> None
         spec, place = before, holder._ptr + new.ptr - storage.ptr
         if spec.released is not released and spec.numel:
             spec = Spec.of(spec.dtype, spec.device, spec.shape, spec.strides, spec.conj, released)
-        if (
-            holder._spec is before
-        ):  # no call between here and the last of the three: other threads see all of them, or none
+        # No call between here and the last of the three: other threads see all of them, or none
+        if holder._spec is before:
             holder._storage = new
             holder._ptr = place
             holder._spec = spec

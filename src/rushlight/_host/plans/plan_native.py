@@ -101,10 +101,8 @@ P_CALL, P_FALLBACK, P_KEEP, P_TABLE = range(2, 6)
 PLAN_BYTES = 8 * 6
 STACK_ROOM = 128  # words on the stack
 MOST_RESULTS = 64
-SEQUENCE_SLOTS, SEQUENCE_INPUTS = (
-    128,
-    64,
-)  # the most that a plan sequence may hold, and the most that a step of it may take
+# The most that a plan sequence may hold, and the most that a step of it may take
+SEQUENCE_SLOTS, SEQUENCE_INPUTS = 128, 64
 KERNEL_TAG = tag_of(KERNEL)
 VIEW_TAG = tag_of(VIEW)
 INPLACE_TAG = tag_of(INPLACE)

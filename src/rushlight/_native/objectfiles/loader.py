@@ -98,15 +98,8 @@ class _Arm64:
 
     ABSOLUTE, PC64, PC32 = 257, 260, 261
     ADR, PAGE, GOT_PAGE, GOT_LOW = 274, (275, 276), 311, 312
-    LOW = {
-        277: 0,
-        278: 0,
-        284: 1,
-        285: 2,
-        286: 3,
-        299: 4,
-        GOT_LOW: 3,
-    }  # the lowest 12 bits of an address, in units of 2^n bytes
+    # The lowest 12 bits of an address, in units of 2^n bytes
+    LOW = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4, GOT_LOW: 3}
     CALLS = (282, 283)
     BRANCHES = {279: (14, 5), 280: (19, 5), 282: (26, 0), 283: (26, 0)}  # width and place of a distance in instructions
 

@@ -62,9 +62,8 @@ def _added(x: Any, y: Any, alpha: Any, subtracts: bool = False) -> Any:
         return x + _alpha(alpha, x, y)
     _alpha(alpha, x, y)
     low = given_dtype(x)
-    if (
-        low.wide is x.dtype and low is not x.dtype and given_dtype(y) is low
-    ):  # PyTorch's kernel converts a number to the tensors' dtype
+    # PyTorch's kernel converts a number to the tensors' dtype
+    if low.wide is x.dtype and low is not x.dtype and given_dtype(y) is low:
         alpha = build.convert(
             build.convert(build.full((), alpha, x.dtype) if is_number(alpha) else alpha, low), x.dtype
         )

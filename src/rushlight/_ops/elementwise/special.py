@@ -552,7 +552,6 @@ def frexp(x: Any) -> tuple[Any, Any]:
     field = prim.shift_right(bits, build.full_like(bits, 52)) - 1022
     plain = build.ne(double, 0.0) & build.ne(field, 0x7FF - 1022)
     exponent = build.select(plain, field - build.select(tiny, build.full_like(field, 54), 0), 0)
-    power = prim.exp2(
-        build.convert(prim.neg(build.select(plain, field, 0)), FLOAT64)
-    )  # constant between the powers of two
+    # Constant between the powers of two
+    power = prim.exp2(build.convert(prim.neg(build.select(plain, field, 0)), FLOAT64))
     return build.convert(scaled * power, dtype), build.convert(exponent, INT32)

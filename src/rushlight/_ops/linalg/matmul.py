@@ -298,9 +298,8 @@ def _plus(x: Any, product: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any
     total = _factor(wide(product), alpha)
     if is_number(beta) and beta == 0:
         return narrow(total, dtype)
-    if dtype is BFLOAT16 and is_number(
-        beta
-    ):  # beta * x is not rounded by itself: neither does oneDNN, whose bits an iteration may amplify
+    # Beta * x is not rounded by itself: neither does oneDNN, whose bits an iteration may amplify
+    if dtype is BFLOAT16 and is_number(beta):
         added = build.broadcast_to(wide(x), shape)
         return narrow(prim.fma(added, build.full_like(added, beta), total), dtype)
     return narrow(total + build.broadcast_to(_factor(wide(x), beta), shape), dtype)

@@ -142,9 +142,8 @@ def prelu(x: Any, weight: Any) -> Any:
 @prelu.gradient
 def _(ct: Any, out: Any, x: Any, weight: Any) -> Any:
     positive = x > 0.0
-    slopes = build.select(
-        positive, 0.0, ct * build.select(positive, 0.0, x)
-    )  # the transpose multiplies too, and an infinite x must not take part
+    # The transpose multiplies too, and an infinite x must not take part
+    slopes = build.select(positive, 0.0, ct * build.select(positive, 0.0, x))
     channels = (1,) if weight.shape and weight.shape[0] != 1 else ()
     summed = prim.sum(slopes, dims=tuple(d for d in range(len(x.shape)) if d not in channels)) if x.shape else slopes
     return build.select(positive, ct, ct * _channels(x, weight)), build.reshape(summed, weight.shape)
@@ -335,9 +334,8 @@ def softplus(x: Any, beta: Any, threshold: Any) -> Any:
 @softplus.gradient
 def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
-    curved = build.select(
-        scaled >= threshold, build.full_like(scaled, 1) * threshold, scaled
-    )  # at the threshold the slope is constant
+    # At the threshold the slope is constant
+    curved = build.select(scaled >= threshold, build.full_like(scaled, 1) * threshold, scaled)
     return build.select(scaled > threshold, ct, ct * logistic(curved))
 
 

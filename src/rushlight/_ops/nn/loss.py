@@ -186,9 +186,8 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     if weight is None:
         return narrow(reduced(loss, how), dtype)
     loss, weight = pair(loss, weight)
-    return narrow(
-        reduced(loss * weight, how), dtype
-    )  # the mean of the products: the sum of the weights does not count here
+    # The mean of the products: the sum of the weights does not count here
+    return narrow(reduced(loss * weight, how), dtype)
 
 
 # ***** negative log likelihood *****

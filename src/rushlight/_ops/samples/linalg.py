@@ -17,9 +17,8 @@ PAIR = Draw(2, 3, 3)
 COMPLEX = Draw(3, 3, dtype=COMPLEX128)
 TALL = Draw(4, 3)
 WIDE = Draw(2, 3, 4)
-REAL = Draw(
-    3, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0]
-)  # fixed numbers are not tried as complex ones: the phase of vectors would change
+# Fixed numbers are not tried as complex ones: the phase of vectors would change
+REAL = Draw(3, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0])
 REAL_TALL = Draw(4, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0, -0.4, 0.6, 0.2])
 REAL_WIDE = Draw(2, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5])
 NONE = Draw(2, 0, 0)

@@ -239,9 +239,8 @@ def _prod_slopes(grad: Any, out: Any, x: Any, indices: Any, source: Any, dim: in
     zeros = prim.scatter(start, indices, build.convert(nothing, INT64), dim=dim, reduce="add")
     rest = prim.scatter(safe_x, indices, build.select(nothing, 1.0, source), dim=dim, reduce="mul")
     zero_x = build.select(build.eq(x, 0.0), x, 0.0) if include_self else build.zeros_like(x)
-    lost = prim.scatter(
-        zero_x, indices, build.select(nothing, source, 0.0), dim=dim, reduce="add"
-    )  # the sum of the zeros
+    # The sum of the zeros
+    lost = prim.scatter(zero_x, indices, build.select(nothing, source, 0.0), dim=dim, reduce="add")
 
     def slope(value: Any, zeros: Any, rest: Any, lost: Any, grad: Any) -> Any:
         zero = build.eq(value, 0.0)
@@ -399,9 +398,8 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     lines, dim = lines_of(x, dim)
     _indices_exist("index_fill", lines, indices, dim)
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
-    if (
-        dim and 8 * numel(indices.shape) >= lines.shape[dim]
-    ):  # many indices across rows: one pass that tests each element
+    # Many indices across rows: one pass that tests each element
+    if dim and 8 * numel(indices.shape) >= lines.shape[dim]:
         return build.select(_hit(indices, lines, dim), build.broadcast_to(filled, lines.shape), lines)
     moved, perm = to_front(lines, (dim,))
     filled = build.broadcast_to(filled, (*indices.shape, *moved.shape[1:]))

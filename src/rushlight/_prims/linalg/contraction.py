@@ -150,9 +150,8 @@ def _conv_decompose(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
     positions = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)[2:]
     edge = (0, 0, *padding)
     padded = build.pad(x, edge, edge, (0,) * (n + 2))
-    rows = prim.window(
-        padded, dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=stride, dilation=dilation
-    )  # [N, C, *P, *K]
+    # [N, C, *P, *K]
+    rows = prim.window(padded, dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=stride, dilation=dilation)
     rows = build.reshape(rows, (batch, groups, depth, *positions, *kernel))
     rows = build.transpose(rows, (1, 0, *range(3, n + 3), 2, *range(n + 3, 2 * n + 3)))  # [G, N, *P, C/G, *K]
     inner = depth * numel(kernel)

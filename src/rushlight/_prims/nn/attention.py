@@ -153,9 +153,8 @@ def _reference(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -
 def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, ...]:
     result, norm = out
     cotangent = build.zeros_like(result) if ct[0] is None else ct[0]
-    if (
-        q.dtype in HALF and q.shape[-2] < FEW_QUERIES
-    ):  # a rounded result is accurate enough where weights are small, and the scores are few
+    # A rounded result is accurate enough where weights are small, and the scores are few
+    if q.dtype in HALF and q.shape[-2] < FEW_QUERIES:
         share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(cotangent), _transposed(_wide(v)))
         delta = prim.sum(share, dims=_last(share))
     else:

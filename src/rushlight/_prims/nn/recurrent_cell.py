@@ -30,12 +30,8 @@ GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected in
 BIASES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
 # values of each step that the backward needs: i f g o; r z n and u + b'
 KEPT = {"lstm": 4, "gru": 4, "tanh": 0, "relu": 0}
-SLOPES = {
-    "lstm": 4,
-    "gru": 4,
-    "tanh": 1,
-    "relu": 1,
-}  # gradients of each step, in the order of x; for the GRU n inside r, r, z, n
+# Gradients of each step, in the order of x; for the GRU n inside r, r, z, n
+SLOPES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
 
 
 class Call:

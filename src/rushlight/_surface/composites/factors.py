@@ -33,11 +33,8 @@ class LinAlgError(RuntimeError):
     """A matrix is singular, not positive definite, or a method did not converge."""
 
 
-LinAlgError.__module__, LinAlgError.__qualname__, LinAlgError.__name__ = (
-    "torch._C",
-    "_LinAlgError",
-    "_LinAlgError",
-)  # as tracebacks name it
+# As tracebacks name it
+LinAlgError.__module__, LinAlgError.__qualname__, LinAlgError.__name__ = "torch._C", "_LinAlgError", "_LinAlgError"
 SPACES["linalg"]["LinAlgError"] = LinAlgError
 
 # ***** what the functions share *****

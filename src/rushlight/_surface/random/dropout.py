@@ -215,9 +215,8 @@ def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Ge
     if slopes._storage is not None and slopes._spec.numel:
         check_memory(input._spec)
         values = input.detach().to(wide).contiguous()
-        if (
-            wide is FLOAT32
-        ):  # the bounds have the dtype in which the tensor computes, the uniform between them is float64
+        # The bounds have the dtype in which the tensor computes, the uniform between them is float64
+        if wide is FLOAT32:
             lower, upper = sampling.to_f32(lower), sampling.to_f32(upper)
         streams.fill_leaks(generator, slopes._ptr, slopes._spec.numel, wide, values._ptr, lower, upper)
     return slopes.to(dtype)

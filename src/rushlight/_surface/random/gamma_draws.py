@@ -212,9 +212,8 @@ def _gamma_slopes(precision: Precision, a: Any, x: Any) -> Any:
 
 def _beta_terms(w: Any, side: Any, a: Any, b: Any, s: Any, log_x: Any, away: Any) -> tuple[Any, Any]:
     moved = s + side * w
-    change = (
-        -np.logaddexp(0.0, -moved) - log_x
-    )  # of log x; the change of log(1 - x) is smaller by the change of the log odds
+    # Of log x; the change of log(1 - x) is smaller by the change of the log odds
+    change = -np.logaddexp(0.0, -moved) - log_x
     return (a + b) * change - side * b * w, side * (change - away)
 
 

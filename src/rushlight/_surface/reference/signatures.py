@@ -77,9 +77,8 @@ class Form:
         result = self.result
         if name.endswith("_") and not name.endswith("__") and result == names.word("Tensor"):
             result = names.word("Self")
-        return Form(
-            [Parameter("self", ""), *[p for p in rest if p.name not in ("self", "out")]], result
-        )  # methods take no `out=`
+        # Methods take no `out=`
+        return Form([Parameter("self", ""), *[p for p in rest if p.name not in ("self", "out")]], result)
 
 
 # ***** from the operator table *****

@@ -310,9 +310,8 @@ def _is_private(name: str) -> bool:
 
 
 def _member(name: str, value: Any, names: Names) -> list[str]:
-    if (
-        isinstance(value, LazyMethod) and row_of(value) is None
-    ):  # not from the table: what it will become says its own forms
+    # Not from the table: what it will become says its own forms
+    if isinstance(value, LazyMethod) and row_of(value) is None:
         try:
             value = value.make(value.argument)
         except (AttributeError, KeyError):  # announced, and not there yet
@@ -385,9 +384,8 @@ def _property(name: str, value: property, names: Names) -> list[str]:
 
 def stub_files() -> dict[str, str]:
     """Everything that belongs into the stub package: path -> text."""
-    modules = {
-        name: importlib.import_module(name) for name in public_modules()
-    }  # all first: a page shows its parts once they are loaded
+    # All first: a page shows its parts once they are loaded
+    modules = {name: importlib.import_module(name) for name in public_modules()}
     files = {"py.typed": "partial\n", "_typing.pyi": HEADER + TYPING, "_engine/core/tensor.pyi": tensor_stub()}
     for name, module in modules.items():
         if needs_stub(module):

@@ -131,9 +131,8 @@ class _Round:
         places = self.ray.get([actor.place.remote() for actor in self.actors])
         order = _by_node(places)
         environments = self._environments([places[k] for k in order])
-        running = {
-            self.actors[k].run.remote(environments[rank], called): rank for rank, k in enumerate(order)
-        }  # a worker's call -> its rank
+        # A worker's call -> its rank
+        running = {self.actors[k].run.remote(environments[rank], called): rank for rank, k in enumerate(order)}
         found: dict[int, Any] = {}
         failures: dict[int, ProcessFailure] = {}
         until: float | None = None

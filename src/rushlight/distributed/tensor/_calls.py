@@ -67,9 +67,8 @@ class Leaf(NamedTuple):
 class Plan(NamedTuple):
     """How a call is run for certain placements of its tensors."""
 
-    reads: list[
-        tuple[int, Placements | None]
-    ]  # tensors that are read, by number, and what they become first (None: stay)
+    # Tensors that are read, by number, and what they become first (None: stay)
+    reads: list[tuple[int, Placements | None]]
     steps: list[tuple[Callable[..., Any], tuple[int, ...], tuple[tuple[int, str], ...]]]
     outputs: list[Placements]
     moved: bool  # whether elements move between processes first

@@ -650,9 +650,8 @@ class Emitter(Calls):
         if count is None:
             count = self.graph.literal(2**63 - 1, T.INT)
         always = [self.graph.constant(True, T.BOOL)] if test is None else []
-        node = self.graph.create(
-            "prim::Loop", [count, count], ()
-        )  # the second is the first condition, once it is known
+        # The second is the first condition, once it is known
+        node = self.graph.create("prim::Loop", [count, count], ())
         condition = Block(self.graph, node)
         node.attributes["condition"] = condition
         told = None

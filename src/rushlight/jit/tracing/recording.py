@@ -109,12 +109,8 @@ def _is_own(frame: Any) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "rushlight"
 
 
-_BELOW = (
-    "rushlight._",
-    "rushlight.overrides",
-    "rushlight.jit.",
-    "rushlight.utils.",
-)  # what brings a call to the record
+# What brings a call to the record
+_BELOW = ("rushlight._", "rushlight.overrides", "rushlight.jit.", "rushlight.utils.")
 
 
 def _asked_by_layer() -> bool:

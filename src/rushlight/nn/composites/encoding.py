@@ -25,9 +25,8 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         if num_classes <= 0:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         return rushlight.empty((*input.shape, num_classes), dtype=rushlight.int64, device=input.device)
-    readable = (
-        num_classes == -1 or input._storage is not None and input.device.type != "meta"
-    )  # not on `meta`, nor a batch inside of `vmap`
+    # Not on `meta`, nor a batch inside of `vmap`
+    readable = num_classes == -1 or input._storage is not None and input.device.type != "meta"
     if readable and int(input.min()) < 0:
         raise RuntimeError("Class values must be non-negative.")
     largest = int(input.max()) if readable else 0

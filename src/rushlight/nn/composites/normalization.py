@@ -41,9 +41,8 @@ def batch_norm(
         raise ValueError(
             f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}"
         )
-    weight, bias = (
-        p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias)
-    )  # how many numbers there are is what counts
+    # How many numbers there are is what counts
+    weight, bias = (p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias))
     if input.numel() == 0:
         # Nothing to normalise, but the result still depends on all that take gradients.
         out = input.clone()

@@ -18,12 +18,8 @@ from rushlight.testing.comparison import assert_close, default_tolerances
 __all__ = ["TestCase", "noncontiguous_like", "set_rng_seed"]
 
 SEED = 1234
-_NUMBERS = {
-    bool: "bool",
-    int: "int64",
-    float: "float32",
-    complex: "complex64",
-}  # numbers are compared as coarsely as these
+# Numbers are compared as coarsely as these
+_NUMBERS = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}
 
 
 @trace_marks.changes_later_calls

@@ -23,13 +23,14 @@ _INT32, _UINT32, _INT64, _UINT64 = (BY_TRITON_NAME[name] for name in ("int32", "
 _FLOAT, _DOUBLE = BY_TRITON_NAME["fp32"], BY_TRITON_NAME["fp64"]
 
 _INEXACT = ("rd", "ru", "rz")
+# Functions of libdevice that rushlight lacks
 ABSENT = frozenset(
     [
         *(f"{name}_{way}" for name in ("add", "sub", "mul", "div", "fma", "sqrt", "rcp") for way in _INEXACT),
         *(f"{kind}2{to}_{way}" for kind in ("ll", "ull") for to in ("float", "double") for way in _INEXACT),
         *"cyl_bessel_i0 cyl_bessel_i1 j0 j1 jn y0 y1 yn erfcinv normcdfinv rcp64h".split(),
     ]
-)  # functions of libdevice that rushlight lacks
+)
 
 
 def _register(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

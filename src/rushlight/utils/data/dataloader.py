@@ -260,9 +260,8 @@ class _BaseDataLoaderIter:
     """One pass over a loader."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader_reference = weakref.ref(
-            loader
-        )  # a loader holds its iterator: in a circle, workers would wait for the collector
+        # A loader holds its iterator: in a circle, workers would wait for the collector
+        self._loader_reference = weakref.ref(loader)
         self._dataset = loader.dataset
         self._dataset_kind = loader._dataset_kind
         self._auto_collation = loader._auto_collation

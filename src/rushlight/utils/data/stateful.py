@@ -256,9 +256,8 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
         self._states: dict[int, Any] = {}
         self._sampler_states: dict[int, Any] = {}
         self._last = -1
-        self._every = (
-            loader.snapshot_every_n_steps if loader.in_order else 1
-        )  # without an order none can be counted off
+        # Without an order none can be counted off
+        self._every = loader.snapshot_every_n_steps if loader.in_order else 1
         self._wanted: int | None = None
         super().__init__(loader)
 

@@ -236,10 +236,8 @@ class FourierForm:
     def __init__(self, kind: str, moves: FourierMoves) -> None:
         self.real, self.lanes, self.moves, self.name = REAL[kind], moves.lanes, moves, f"{kind}x{moves.lanes}"
         self.size = self.real.itemsize
-        self.item, self.whole_bytes = (
-            2 * self.size,
-            2 * self.size * self.lanes,
-        )  # bytes of a complex number, and of an element of a tile
+        # Bytes of a complex number, and of an element of a tile
+        self.item, self.whole_bytes = 2 * self.size, 2 * self.size * self.lanes
 
 
 class Elements(NamedTuple):

@@ -104,9 +104,8 @@ def make_unpool(dtype: str, position_bytes: int) -> NativeFunction:
         block, step, line = ints.i64[U.block], ints.i64[U.stride_h], ints.i64[U.line]
         end = min(begin + ints.i64[U.band], ints.i64[U.high])
         below = (ints.i64[U.kernel_h] - 1) * ints.i64[U.dilation_h]
-        first = (
-            max(i64(0), begin + ints.i64[U.lo_h] - below + step - 1) // step
-        )  # the first row of windows that reaches the band
+        # The first row of windows that reaches the band
+        first = max(i64(0), begin + ints.i64[U.lo_h] - below + step - 1) // step
         last = min((end - 1 + ints.i64[U.lo_h]) // step + 1, ints.i64[U.out_h])
         start, count = begin + ints.i64[U.lo_h] - below, min(block, ints.i64[U.channels] - channel)
         memset(sums, 0, size * (end - begin + 2 * below) * line * block)

@@ -332,9 +332,8 @@ def _ask(layout: _Layout, address: int) -> list[int]:
 
     if not layout.asked:
         return []
-    workspace = (ctypes.c_int64 * (layout.space // 8))(
-        *layout.fixed
-    )  # all of it: some routines write more than the answer
+    # All of it: some routines write more than the answer
+    workspace = (ctypes.c_int64 * (layout.space // 8))(*layout.fixed)
     base = ctypes.addressof(workspace)
     args = [ctypes.c_void_p(base + at if at >= 0 else -at) for at in _arguments(layout)]
     ctypes.CFUNCTYPE(None)(address)(*args)

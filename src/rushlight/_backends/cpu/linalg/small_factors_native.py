@@ -30,9 +30,8 @@ from rushlight._native.types import Words
 __all__ = ["AT", "LANE_BYTES", "OPERAND", "SMALL"]
 
 LANE_BYTES = 64  # bytes of the lanes of an element
-AT = Words(
-    "chunk total dims space operands upper unit first", first=8
-)  # then the operands, then the batch dims: size, and each operand's step
+# Then the operands, then the batch dims: size, and each operand's step
+AT = Words("chunk total dims space operands upper unit first", first=8)
 OPERAND = Words("buffer rows columns row column")
 FIELDS = len(OPERAND)
 

@@ -26,12 +26,8 @@ else:
 
 __all__ = ["MASKS", "AttentionPanel"]
 
-MASKS = (
-    "plain",
-    "causal",
-    "add",
-    "pick",
-)  # no mask; keys up to the query; a bias is added; a negative bias excludes the key
+# No mask; keys up to the query; a bias is added; a negative bias excludes the key
+MASKS = ("plain", "causal", "add", "pick")
 _REAL = {"f32": FLOAT32, "f64": FLOAT64}
 _LLVM = {"f32": "float", "f64": "double"}
 

@@ -358,9 +358,8 @@ class FourierMoves:
             for h in range(2):
                 for i, row in enumerate(self._square(t, [pair[h] for pair in both], 2)):
                     t.put(row, addresses[h * c + i])
-        w.say(
-            "%done1 = icmp eq i64 %k, %last", "br i1 %done1, label %done, label %on", "on:"
-        )  # the last ones end with the row
+        # The last ones end with the row
+        w.say("%done1 = icmp eq i64 %k, %last", "br i1 %done1, label %done, label %on", "on:")
         text = w.text.replace("[%k2, %loop]", "[%k2, %on]")
         name = self.name(f"rows_{'in' if into else 'out'}{'_swapped' if swap else ''}")
         arguments = "ptr %rows, i64 %step, ptr %tile, i64 %n" if into else "ptr %tile, ptr %rows, i64 %step, i64 %n"

@@ -376,8 +376,7 @@ def register_tile(kind: str, vector_bytes: int, registers: int, fma: bool, instr
     lanes = vector_bytes // KINDS[kind][1]
     vectors = 3 if registers == 32 and vector_bytes == 16 else 2
     parts = 2 if KINDS[kind][3] > 1 and not instruction else 1  # an operand is kept as its halves
-    apart = (
-        instruction == "vpmaddwd" or kind in ("i32", "i64") or not (fma or instruction)
-    )  # products need a register before they are added
+    # Products need a register before they are added
+    apart = instruction == "vpmaddwd" or kind in ("i32", "i64") or not (fma or instruction)
     rows = (registers - parts * (vectors + 1) - apart) // vectors
     return RegisterTile(kind, lanes, rows - rows % 2, vectors, fma, instruction)

@@ -122,13 +122,8 @@ def mt_take(state, out, n):
 # A saved state in PyTorch's format: seed (64 bits), left, seeded, next (64 bits), the words (64 bits each), a float64
 # normal between two unused numbers, whether it is valid, a float32 normal, whether that is valid (a byte).
 SAVED_BYTES = 5056
-SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = (
-    3,
-    628,
-    1260,
-    1262,
-    5052,
-)  # in elements of their own sizes
+# In elements of their own sizes
+SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = 3, 628, 1260, 1262, 5052
 
 
 @native("void(ptr, ptr)")

@@ -370,9 +370,8 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
         h, c = bufs.ptr[1], bufs.ptr[1]
         if lstm:
             c = bufs.ptr[2]
-        turns = (
-            operands.ptr[0] + ints.i64[WEIGHTS]
-        )  # packed states: those that this step reads, and those that it writes
+        # Packed states: those that this step reads, and those that it writes
+        turns = operands.ptr[0] + ints.i64[WEIGHTS]
         if phase == 0:
             for r in range(batch):
                 memcpy(h + r * row + size * unit, operands.ptr[4] + r * row + size * unit, size * have)

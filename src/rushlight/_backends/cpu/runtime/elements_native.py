@@ -39,16 +39,8 @@ NESTED = Record(
 
 # ***** elements as Python's numbers *****
 
-NUMBER_CODES = {
-    "float32": 0,
-    "float64": 1,
-    "int64": 2,
-    "int32": 3,
-    "int16": 4,
-    "int8": 5,
-    "uint8": 6,
-    "bool": 7,
-}  # dtypes that are read natively
+# Dtypes that are read natively
+NUMBER_CODES = {"float32": 0, "float64": 1, "int64": 2, "int32": 3, "int16": 4, "int8": 5, "uint8": 6, "bool": 7}
 
 
 @native("ptr(ptr, i64)")
@@ -81,9 +73,8 @@ def _reader(code: int, name: str) -> Any:
     return read
 
 
-READERS = {
-    name: _reader(code, name) for name, code in NUMBER_CODES.items()
-}  # the element at an address as a Python number
+# The element at an address as a Python number
+READERS = {name: _reader(code, name) for name, code in NUMBER_CODES.items()}
 
 
 @native("ptr(ptr, ptr, i64)")

@@ -67,10 +67,8 @@ STATE = static("rl_state", 8 * STATE_WORDS)
 OOM_ERROR = 2
 CAP, LIMIT = 4, 5  # most bytes to keep in the lists; most bytes to hold in all (0: no limit)
 ALLOCATED, CACHED, PEAK, TOTAL, LIVE, SYSTEM_CALLS, TRIMS, CACHED_BLOCKS, FRESH, PEAK_HELD = range(6, 16)
-RESERVE, GROUP_LIMIT = (
-    16,
-    17,
-)  # bytes that the system should keep; most bytes that the control group may have (0: no limit)
+# Bytes that the system should keep; most bytes that the control group may have (0: no limit)
+RESERVE, GROUP_LIMIT = 16, 17
 HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 

@@ -31,10 +31,8 @@ __all__ = ["WORK_BYTES", "make_long_kth"]
 DIGIT = 11  # bits counted at once
 WIDTH = (1 << DIGIT) * 4  # bytes of a part's counts
 WORK_BYTES = MOST_PARTS * WIDTH
-ABOVE, LEFT = (
-    5,
-    6,
-)  # numbers after those of `long_sort_native`: the digits found so far, and a mask of the bits below them
+# Numbers after those of `long_sort_native`: the digits found so far, and a mask of the bits below them
+ABOVE, LEFT = 5, 6
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 

@@ -33,9 +33,8 @@ _LEAST = 64  # rows, columns and k, below which warpgroups have too little to do
 # What one multiprocessor of an H200 does, by NVIDIA's data sheet: products in a nanosecond for operands of 2 bytes, bytes that it
 # gets from L2 in a nanosecond, bytes of shared memory, registers.  They only weigh tiles against each other.
 _MULTIPROCESSORS, _PRODUCTS, _L2_BYTES, _SHARED, _REGISTERS = 132, 3750.0, 40.0, 227 << 10, 65536
-_MOST_STORED_TWICE = (
-    128 * 128
-)  # elements of a tile that is stored here or there: registers of larger ones spill (ptxas 13.0)
+# Elements of a tile that is stored here or there: registers of larger ones spill (ptxas 13.0)
+_MOST_STORED_TWICE = 128 * 128
 _START = 2000.0  # nanoseconds to fill the ring, and to store
 
 # rows, columns, warps that multiply, registers of a thread (by ptxas, on average over a block)

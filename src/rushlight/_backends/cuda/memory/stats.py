@@ -13,13 +13,8 @@ STATISTICS = (
     "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes",
 )  # fmt: skip
 _POOLS = ("all", "small_pool", "large_pool")
-_LENT = (
-    "allocation",
-    "active",
-    "allocated_bytes",
-    "active_bytes",
-    "requested_bytes",
-)  # what a chunk that comes or goes changes
+# What a chunk that comes or goes changes
+_LENT = ("allocation", "active", "allocated_bytes", "active_bytes", "requested_bytes")
 _OVERSIZE = ("oversize_allocations", "oversize_segments")
 
 

@@ -25,10 +25,8 @@ __all__ = ["MOST_WAITING", "fill_addresses", "fill_maps", "fill_numbers", "may_w
 MOST_WAITING = 512  # launches that a driver takes without waiting for one to end: a queue has room for more
 ASKED_EVERY = 64  # launches between two questions whether the device has nothing left to do
 MOST_COPIED, MAP_WORDS = 512, 16  # words of parameters
-SWIZZLE_128, L2_256 = (
-    3,
-    3,
-)  # of the driver's enumerations: how maps of ours lie in shared memory, lines of 256 bytes in L2
+# Of the driver's enumerations: how maps of ours lie in shared memory, lines of 256 bytes in L2
+SWIZZLE_128, L2_256 = 3, 3
 
 
 @native("i64(ptr, ptr)", inline=True)

@@ -53,9 +53,8 @@ def _positive(s: Val, q: Val) -> Val:
         total = total + factor * power * bernoulli
         factor = factor * (s + float(2 * k + 1)) * (s + float(2 * k + 2))
         power = power / (w * w)
-    return em.select(
-        finite, em.select(settled, terms, total), em.const(s.type, math.nan)
-    )  # PyTorch's answer at infinity
+    # PyTorch's answer at infinity
+    return em.select(finite, em.select(settled, terms, total), em.const(s.type, math.nan))
 
 
 def _zeta(s: Val, q: Val) -> Val:

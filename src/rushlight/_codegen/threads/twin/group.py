@@ -35,9 +35,8 @@ class GroupState:
         copies = [i for i in p.kernel.body.walk() if i.kind == "tile_copy"]
         self.barriers = p.reserve(32 * barriers)
         self.queue = p.reserve(64 + ENTRY_BYTES * len(copies) * (barriers // 2 + 1))
-        self.chunk_bytes = (
-            64 + p.kernel.shared
-        )  # the open group of products and the last that is done, then 16 bytes for 16
+        # The open group of products and the last that is done, then 16 bytes for 16
+        self.chunk_bytes = 64 + p.kernel.shared
         self.chunks = p.reserve(self.chunk_bytes)
         self.copiers: Copiers | Script | None = None  # while instructions of the other warps are printed
 

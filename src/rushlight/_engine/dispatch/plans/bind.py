@@ -361,9 +361,8 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             found = _number(value)
         elif base == "str" and argument.name == "reduction" and not isinstance(value, str):
             raise ValueError(f"{value} is not a valid value for reduction")
-        elif (
-            base == "bool" and argument.optional and not isinstance(value, Tensor)
-        ):  # `size_average`, `reduce`: legacy arguments, handled in Python
+        elif base == "bool" and argument.optional and not isinstance(value, Tensor):
+            # `size_average`, `reduce`: legacy arguments, handled in Python
             found = bool(value)
         else:
             found = _plain(base, value)

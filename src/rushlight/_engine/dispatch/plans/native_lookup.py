@@ -366,9 +366,8 @@ def make_cached(
 
     def missed(*args: Any, **kwargs: Any) -> Any:
         word = STATE.word
-        if word & (FUNCTION_MODE | OBSERVED | NOTING_PLANS) or not cacheable(
-            call, args, kwargs
-        ):  # observers are told of the function too
+        # Observers are told of the function too
+        if word & (FUNCTION_MODE | OBSERVED | NOTING_PLANS) or not cacheable(call, args, kwargs):
             return function(*args, **kwargs)
         if shortcut is not None and not kwargs:
             made = shortcut(*args)
@@ -464,9 +463,8 @@ def _cache_sequence(
         steps = runs if len(runs) == 1 and runs[0][2] is made else _needed(runs, made)
         varying = _varying(kinds, loose, args, kwargs)
         numbers = [a for a in varying.values() if not isinstance(a, Tensor) and a is not None]
-        baked = [
-            n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)
-        ]  # part of a plan, or of nothing
+        # Part of a plan, or of nothing
+        baked = [n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)]
         if _twice(varying) or baked:
             _cache_itself(call, call.__wrapped__, args, kwargs)
             return

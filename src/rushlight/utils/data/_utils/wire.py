@@ -40,9 +40,8 @@ def forked() -> None:
     ENDS.clear()
 
 
-_HEAD = struct.Struct(
-    "<QHHHH"
-)  # bytes of the pickle, new chunks, forgotten chunks, buffers, whether the pickle is in a chunk
+# Bytes of the pickle, new chunks, forgotten chunks, buffers, whether the pickle is in a chunk
+_HEAD = struct.Struct("<QHHHH")
 _NEW, _PLACE = struct.Struct("<QQ"), struct.Struct("<QQQ")
 _LARGE = 1 << 15  # bytes from which a pickle or a buffer goes through shared memory: sockets hold little
 _AT_ONCE = 1 << 17

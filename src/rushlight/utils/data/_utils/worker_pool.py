@@ -113,9 +113,8 @@ class WorkerHandle:
             for k, line in enumerate(lines)
             if line.endswith(" in run") and os.path.join("_utils", "worker.py") in line
         ]
-        return "\n".join(
-            lines[: ours[0] + 1] if ours else lines
-        )  # below that are frames of the main process that forked it
+        # Below that are frames of the main process that forked it
+        return "\n".join(lines[: ours[0] + 1] if ours else lines)
 
 
 class WorkerPool:
