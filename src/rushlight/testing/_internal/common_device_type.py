@@ -1,6 +1,7 @@
-"""Tests for device types, as `torch.testing._internal.common_device_type`: here for the CPU alone.
+"""Tests for device types, as `torch.testing._internal.common_device_type`: the CPU, and the GPU where there is one.
 
-`instantiate_device_type_tests(TestFoo, globals())` makes `TestFooCPU`, whose tests are named `test_x_cpu_float32`.
+`instantiate_device_type_tests(TestFoo, globals())` makes `TestFooCPU`, whose tests are named `test_x_cpu_float32`, and
+`TestFooCUDA`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple
 
+import rushlight
 from rushlight._interface.base import absent_class
 from rushlight.testing._internal.common_utils import TestCase
 from rushlight.testing._internal.parametrizing import Parametrizer, compose_parametrize_fns, dtype_name
 
 __all__ = [
-    "CPUTestBase", "DeviceTypeTestBase", "OpDTypes", "PYTORCH_CUDA_MEMCHECK", "deviceCountAtLeast", "dtypes", "dtypesIfCPU", "dtypesIfCUDA", "dtypesIfHPU",
+    "CPUTestBase", "CUDATestBase", "DeviceTypeTestBase", "OpDTypes", "PYTORCH_CUDA_MEMCHECK", "deviceCountAtLeast", "dtypes", "dtypesIfCPU", "dtypesIfCUDA", "dtypesIfHPU",
     "dtypesIfMPS", "dtypesIfXPU", "expectedFailure", "expectedFailureCPU", "expectedFailureCUDA", "expectedFailureMPS", "expectedFailureMeta",
     "expectedFailureXLA", "expectedFailureXPU", "get_all_device_types", "get_device_type_test_bases", "instantiate_device_type_tests", "largeTensorTest",
     "onlyAccelerator", "onlyCPU", "onlyCUDA", "onlyMPS", "onlyNativeDeviceTypes", "onlyNativeDeviceTypesAnd", "onlyOn", "onlyXPU", "ops", "precisionOverride",
@@ -112,6 +114,23 @@ class CPUTestBase(DeviceTypeTestBase):
     device_type = "cpu"
 
 
+class CUDATestBase(DeviceTypeTestBase):
+    """Tests on the GPUs, the current one first."""
+
+    device_type = "cuda"
+
+    @classmethod
+    def get_primary_device(cls) -> str:
+        """The current GPU."""
+        return f"cuda:{rushlight.cuda.current_device()}"
+
+    @classmethod
+    def get_all_devices(cls) -> list[str]:
+        """All GPUs, the current one first."""
+        first = cls.get_primary_device()
+        return [first, *(name for n in range(rushlight.cuda.device_count()) if (name := f"cuda:{n}") != first)]
+
+
 def _over_dtypes(dtypes: Any) -> Any:
     def cases(test: Any, generic_cls: Any, device_cls: Any) -> Iterator[Any]:
         for each in dtypes:
@@ -122,12 +141,12 @@ def _over_dtypes(dtypes: Any) -> Any:
 
 def get_device_type_test_bases() -> list[Any]:
     """The classes that tests are made for."""
-    return [CPUTestBase]
+    return [CPUTestBase, CUDATestBase] if rushlight.cuda.is_available() else [CPUTestBase]
 
 
 def get_all_device_types() -> list[str]:
     """Device types that there are."""
-    return ["cpu"]
+    return [base.device_type for base in get_device_type_test_bases()]
 
 
 def instantiate_device_type_tests(
@@ -204,7 +223,7 @@ skipLazy, skipMPS, skipMeta, skipXLA, skipXPU = map(_never, ("lazy", "mps", "met
 
 
 def _as_it_is(fn: Any) -> Any:
-    """The test itself: what it needs on the CPU (LAPACK, FFT, sparse products) is here, and there are no other devices."""
+    """The test itself: what it needs (LAPACK, FFT, sparse products, factorisations on the GPU) is here."""
     return fn
 
 
@@ -213,7 +232,7 @@ skipCUDAIfNoCudnn = skipCUDAIfNoCusolver = skipCUDAIfNoMagma = skipCUDAIfNoMagma
 
 
 def skipCUDAIfRocm(func: Any = None, *, msg: str = "") -> Any:
-    """The test itself: there are no GPUs."""
+    """The test itself: GPUs here are NVIDIA's."""
     return _as_it_is if func is None else func
 
 
@@ -289,6 +308,12 @@ expectedFailureCPU, expectedFailureCUDA, expectedFailureMPS = map(expectedFailur
 expectedFailureMeta, expectedFailureXLA, expectedFailureXPU = map(expectedFailure, ("meta", "xla", "xpu"))
 
 
+def _free_bytes(device: Any) -> int:
+    if device.type == "cuda":
+        return rushlight.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def largeTensorTest(size: int | str, device: Any = None, inductor: bool = False) -> Callable[[Any], Any]:
     """Skip a test where fewer bytes are free; a number, or text such as `"4GB"`."""
     wanted = (
@@ -298,8 +323,9 @@ def largeTensorTest(size: int | str, device: Any = None, inductor: bool = False)
     def decorate(fn: Any) -> Any:
         @wraps(fn)
         def checked(case: Any, *args: Any, **kwargs: Any) -> Any:
-            if os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < wanted:
-                raise unittest.SkipTest(f"Insufficient cpu memory: {size} are needed")
+            place = rushlight.device(device or getattr(case, "get_primary_device", lambda: "cpu")())
+            if _free_bytes(place) < wanted:
+                raise unittest.SkipTest(f"Insufficient {place.type} memory: {size} are needed")
             return fn(case, *args, **kwargs)
 
         return checked

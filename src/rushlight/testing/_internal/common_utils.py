@@ -58,7 +58,8 @@ IS_CI = bool(os.getenv("CI"))
 IS_FBCODE = IS_JETSON = IS_REMOTE_GPU = IS_SANDCASTLE = False
 TEST_NUMPY, TEST_SCIPY = True, importlib.util.find_spec("scipy") is not None
 TEST_MKL = torch.backends.mkl.is_available()
-TEST_ACCELERATOR = TEST_CUDA = TEST_HPU = TEST_MPS = TEST_XPU = False
+TEST_ACCELERATOR = TEST_CUDA = torch.cuda.is_available()
+TEST_HPU = TEST_MPS = TEST_XPU = False
 TEST_WITH_ASAN = TEST_WITH_CROSSREF = TEST_WITH_ROCM = TEST_WITH_TORCHDYNAMO = TEST_WITH_TORCHINDUCTOR = (
     TEST_WITH_TSAN
 ) = TEST_WITH_UBSAN = False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import gc
 import textwrap
 import unittest
 import unittest.mock
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,11 +153,15 @@ class TestCase(unittest.TestCase):
                 gc.enable()
         self.assertFalse(seen)
 
-    def assertLeaksNoCudaTensors(self, name: str | None = None) -> Any:
-        """A context that checks nothing: there are no GPUs."""
-        import contextlib
-
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def assertLeaksNoCudaTensors(self, name: str | None = None) -> Iterator[None]:
+        """A context behind which no GPU lends more memory to tensors than before."""
+        devices = range(torch.cuda.device_count())
+        gc.collect()
+        before = [torch.cuda.memory_allocated(n) for n in devices]
+        yield
+        gc.collect()
+        self.assertEqual(before, [torch.cuda.memory_allocated(n) for n in devices], f"{name or self.id()} leaks")
 
 
 def _compare(x: Any, y: Any, place: str, rules: _Rules) -> None:
