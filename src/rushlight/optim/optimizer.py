@@ -420,8 +420,8 @@ def check_captured(optimizer: str, param: Any, group: dict[str, Any]) -> None:
     option = "capturable" if "capturable" in group else "fused"
     if not group.get(option) and is_captured(param):
         raise RuntimeError(
-            f"a graph captures the step of {optimizer}, whose parameter groups are not all {option}: the steps are "
-            f"counted by the host, which no replay runs; pass {option}=True"
+            f"Attempting {param.device.type.upper()} graph capture of step() for an instance of {optimizer} but "
+            f"param_groups' {option} is False. The host counts its steps, which no replay does: pass {option}=True"
         )
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.autograd import last_change
 from rushlight._interface.base import LazyModule, shorten, trace_marks, tree_flatten, tree_map
+from rushlight._interface.devices import backend_of, default_generators
 from rushlight._interface.dispatch import Observer, observe, unobserve
 from rushlight._interface.tensors import STATE
 from rushlight.autograd.function import Function
@@ -78,35 +79,57 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
 # ***** what surrounds the second computation *****
 
 
+def _tensors_in(given: Any) -> list[Any]:
+    return [x for x in tree_flatten(given)[0] if isinstance(x, rushlight.Tensor)]
+
+
+def _random_states(given: Any) -> list[tuple[Any, Any]]:
+    """The default generators of the devices in use, and of those where tensors of `given` lie, with their states."""
+    devices = {x.device for x in _tensors_in(given) if not backend_of(x.device).shapes_only}
+    return [(generator, generator.get_state()) for generator in default_generators(devices)]
+
+
 @contextmanager
-def _random_state(state: Any) -> Any:
-    """Inside, random numbers start from `state` (None: go on); afterwards they go on as if nothing had happened."""
-    if state is None:
+def _random_from(kept: list[tuple[Any, Any]] | None) -> Any:
+    """Inside, random numbers start from the states that are `kept` (None: go on); afterwards they go on as if nothing had
+    happened.
+    """
+    if kept is None:
         yield
         return
-    before = rushlight.get_rng_state()
-    rushlight.set_rng_state(state)
+    before = [(generator, generator.get_state()) for generator, _ in kept]
+    for generator, state in kept:
+        generator.set_state(state)
     try:
         yield
     finally:
-        rushlight.set_rng_state(before)
+        for generator, state in before:
+            generator.set_state(state)
+
+
+def _cast_on(kind: str) -> Any:
+    """A function that makes a context with the automatic casts of a device type that are on at present."""
+    enabled, dtype = rushlight.is_autocast_enabled(kind), rushlight.get_autocast_dtype(kind)
+    keeps = rushlight.is_autocast_cache_enabled()
+    if not enabled:
+        return lambda: rushlight.autocast(kind, enabled=False) if rushlight.is_autocast_enabled(kind) else nullcontext()
+    return lambda: rushlight.autocast(kind, dtype=dtype, cache_enabled=keeps)
 
 
 def _casting() -> Any:
-    """A function that makes a context with the automatic casts that are on at present."""
-    enabled, dtype = rushlight.is_autocast_enabled("cpu"), rushlight.get_autocast_dtype("cpu")
-    keeps = rushlight.is_autocast_cache_enabled()
-    if not enabled:
-        return lambda: (
-            rushlight.autocast("cpu", enabled=False) if rushlight.is_autocast_enabled("cpu") else nullcontext()
-        )
-    return lambda: rushlight.autocast("cpu", dtype=dtype, cache_enabled=keeps)
+    """The same for all device types that have them."""
+    on_host, on_gpu = _cast_on("cpu"), _cast_on("cuda")
+
+    @contextmanager
+    def casting() -> Any:
+        with on_host(), on_gpu():
+            yield
+
+    return casting
 
 
 class DefaultDeviceType:
-    """The type of accelerator whose random states a checkpoint keeps too.  There are none: the name is kept, and
-    nothing else.
-    """
+    """The type of device that `set_device_states` means where none is named."""
 
     _name = "cuda"
 
@@ -122,15 +145,21 @@ class DefaultDeviceType:
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
-    """(the accelerators on which the arguments lie, their random states): nothing, as all tensors are on the CPU."""
-    return [], []
+    """(the numbers of the GPUs on which tensors among the arguments lie, the random states of these GPUs)."""
+    devices = {x.device.index: x.device for x in _tensors_in(args) if x.device.type == "cuda"}
+    return list(devices), [rushlight.cuda.get_rng_state(device) for device in devices.values()]
 
 
 @trace_marks.changes_later_calls
 def set_device_states(devices: Sequence[int], states: Sequence[Any], *, device_type: str | None = None) -> None:
-    """Give accelerators their random states back; RuntimeError for any, since there are none."""
-    if list(devices):
-        raise RuntimeError(f"set_device_states: rushlight has no accelerators, but found states for {list(devices)}")
+    """Give GPUs their random states back; RuntimeError for devices of another type."""
+    kind = device_type or DefaultDeviceType.get_device_type()
+    if kind == "meta":
+        return
+    if kind != "cuda" and list(devices):
+        raise RuntimeError(f"set_device_states: rushlight keeps states of GPUs, but found states for {kind}")
+    for device, state in zip(devices, states, strict=True):
+        rushlight.cuda.set_rng_state(state, device)
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -196,7 +225,7 @@ def checkpoint(
         if not rushlight.is_grad_enabled():
             return function(*args, **kwargs)
         again = _Again(function, args, kwargs, second, determinism_check == "default")
-        again.state = rushlight.get_rng_state() if preserve_rng_state else None
+        again.states = _random_states((args, kwargs)) if preserve_rng_state else None
         again.early_stop = early_stop if _EARLY_STOP[0] is None else _EARLY_STOP[0]
         again.names = _Names() if (debug if _DEBUG[0] is None else _DEBUG[0]) else None
         with saved_tensors_hooks(again.pack, again.unpack), _watched(again.names), first:
@@ -240,7 +269,7 @@ def _watched(names: _Names | None) -> Any:
 class _Again:
     """One checkpointed call: numbers stand for its saved tensors until backward asks for them."""
 
-    state: Any
+    states: Any
     early_stop: bool
     names: _Names | None
 
@@ -289,7 +318,7 @@ class _Again:
 
         names = None if self.names is None else _Names()
         try:
-            with rushlight.enable_grad(), _random_state(self.state), self.casting(), _watched(names), self.context:
+            with rushlight.enable_grad(), _random_from(self.states), self.casting(), _watched(names), self.context:
                 with saved_tensors_hooks(pack, lambda number: found[number]):
                     self.function(*self.args, **self.kwargs)
         except _Done:
@@ -365,7 +394,7 @@ class CheckpointFunction(Function):
     def forward(ctx: Any, run_function: Any, preserve_rng_state: bool, *args: Any) -> Any:
         check_backward_validity(args)
         ctx.function, ctx.casting = run_function, _casting()
-        ctx.state = rushlight.get_rng_state() if preserve_rng_state else None
+        ctx.states = _random_states(args) if preserve_rng_state else None
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, rushlight.Tensor)]
         ctx.rest = [None if isinstance(a, rushlight.Tensor) else a for a in args]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
@@ -381,7 +410,7 @@ class CheckpointFunction(Function):
         args = list(ctx.rest)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[place] = tensor.detach().requires_grad_(tensor.requires_grad)
-        with rushlight.enable_grad(), _random_state(ctx.state), ctx.casting():
+        with rushlight.enable_grad(), _random_from(ctx.states), ctx.casting():
             outputs = ctx.function(*args)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         pairs = [

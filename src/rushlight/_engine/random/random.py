@@ -11,7 +11,7 @@ import os
 import struct
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_generator", "drawing", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy", "fill_choice",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
-    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "generator_for", "generator_of", "integer_parameters", "keep_states",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "default_generators", "fresh_seed", "fill_order", "generator_for", "generator_of", "integer_parameters", "keep_states",
     "pattern",
     "seed_all", "weights_status",
 ]  # fmt: skip
@@ -346,13 +346,24 @@ def seed_all(seed: int) -> Generator:
     return default_generator
 
 
+def default_generators(devices: Iterable[Device] = ()) -> list[Generator]:
+    """The default generators that there are, and those of `devices`, the CPU's first."""
+    for device in devices:
+        generator_of(device)
+    return list(_BY_DEVICE.values())
+
+
 def keep_states() -> Callable[[], None]:
-    """A function that puts all default generators back to their present states."""
-    kept = [(g, g.state_bytes()) for g in _BY_DEVICE.values()]
+    """A function that puts all default generators back to their present states, and those that are made meanwhile to
+    their first.
+    """
+    kept, seed = [(g, g.state_bytes()) for g in default_generators()], default_generator.initial_seed()
 
     def restore() -> None:
         for generator, state in kept:
             generator.set_state_bytes(state)
+        for generator in default_generators()[len(kept) :]:
+            generator._reseed(seed)
 
     return restore
 

@@ -688,7 +688,9 @@ class MultiheadAttention(Module):
             or not self._qkv_same_embed_dim
         ):
             return False
-        if any(w is None or w.dtype != query.dtype for w in weights[:2]) or rushlight.is_autocast_enabled("cpu"):
+        if any(w is None or w.dtype != query.dtype for w in weights[:2]):
+            return False
+        if rushlight.is_autocast_enabled(query.device.type):
             return False
         return not (rushlight.is_grad_enabled() and any(w is not None and w.requires_grad for w in (query, *weights)))
 

@@ -33,8 +33,9 @@ def shortage(allocator: Allocator, nbytes: int, lent: Sequence[Chunk]) -> OutOfM
     held, reserved = (allocator.statistics.current(n) for n in ("allocated_bytes", "reserved_bytes"))
     others = total - free - reserved
     limit = "" if allocator.limit is None else f" (limited to {readable(allocator.limit)} by a memory fraction)"
+    asked = "more than 1EB memory" if nbytes >= 1 << 60 else readable(nbytes)
     text = (
-        f"CUDA out of memory. Tried to allocate {readable(nbytes)}. GPU {allocator.index} has a total capacity of {readable(total)}{limit} of which "
+        f"CUDA out of memory. Tried to allocate {asked}. GPU {allocator.index} has a total capacity of {readable(total)}{limit} of which "
         f"{readable(free)} is free. Of the memory of this process {readable(held)} is held by {len(lent)} tensors, and {readable(reserved - held)} is "
         "reserved but not in use."
     )
