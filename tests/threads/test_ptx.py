@@ -53,6 +53,50 @@ def run(case: Case) -> None:
             np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=case.rtol, atol=case.atol)
 
 
+# intrinsics of NVPTX that LLVM 20 has, the oldest that llvmlite may bring; it takes others for functions that are elsewhere
+OLDEST = re.compile(
+    r"llvm\.nvvm\.(barrier0?|bar\.warp\.sync|read\.ptx\.sreg\.(tid|ctaid|nctaid)\.[xyz]|shfl\.sync\.(bfly|idx)\.i32|ex2\.approx\.ftz\.f"
+    r"|cp\.async\.(commit|wait)\.group|ldmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?\.b16\.p3"
+    r"|mma\.m16n8k16\.row\.col\.(f32\.f32|bf16)|mma\.m16n8k8\.row\.col\.tf32|mma\.m16n8k32\.row\.col\.s8)"
+)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_texts_ask_nothing_that_the_oldest_llvm_has_not(architecture: str) -> None:
+    for build in (*[unit for unit, _ in UNITS.values()], *[lambda f=f: f(True) for f in FLAGSHIPS.values()]):
+        try:
+            text = nvptx_text(lower(build().kernel, architecture))
+        except NotImplementedError:  # of an instruction that an older architecture has not
+            continue
+        names = set(re.findall(r"@(llvm\.nvvm\.[\w.]+)", text))
+        assert all(OLDEST.fullmatch(name) for name in names), names
+        assert '"nvvm.' not in text, "an attribute that it does not read"
+
+
+def test_an_intrinsic_that_llvm_has_not_is_an_error() -> None:
+    text = """target triple = "nvptx64-nvidia-cuda"
+    declare i32 @llvm.nvvm.some.day(i32)
+    define ptx_kernel void @k(ptr %p) {
+      %x = call i32 @llvm.nvvm.some.day(i32 1)
+      store i32 %x, ptr %p
+      ret void
+    }"""
+    with pytest.raises(RuntimeError, match=r"has no llvm\.nvvm\.some\.day: another version of llvmlite"):
+        ptx_of(text, "sm_90a")
+
+
+def test_kernels_say_how_they_are_launched() -> None:
+    """Without it the assembler may give a thread more registers than a launch of so many threads has."""
+    for name, kernel in (
+        ("softmax", FLAGSHIPS["softmax"](True).kernel),
+        ("wide", FLAGSHIPS["wgmma_bf16_wide"](True).kernel),
+    ):
+        form = lower(kernel, "sm_90a")
+        ptx = ptx_of(nvptx_text(form), "sm_90a")
+        assert re.search(rf"\.reqntid {form.threads}\b", ptx)
+        assert (".maxnreg 168" in ptx) == (name == "wide")
+
+
 _OFTEN = ("softmax", "cross_entropy", "transpose", "attention")
 
 

@@ -46,4 +46,8 @@ def ptx_of(text: str, architecture: str) -> str:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     ptx: str = machine.emit_assembly(module)
+    unknown = sorted(set(re.findall(r"\.extern \.func\s+(?:\([^)]*\)\s*)?(llvm\.[\w.]+)", ptx)))
+    if unknown:  # it took an intrinsic for a function of somebody else
+        version = ".".join(map(str, llvm.llvm_version_info))
+        raise RuntimeError(f"LLVM {version} has no {', '.join(unknown)}: another version of llvmlite is needed")
     return ptx

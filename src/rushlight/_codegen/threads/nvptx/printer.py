@@ -49,18 +49,15 @@ class NvptxPrinter:
         table = self.kernel.table
         params = [self._param(i, p.dtype) for i, p in enumerate(self.kernel.params[:table])]
         if table < len(self.kernel.params):  # a launch tells the address of its first word
-            params.append(f'ptr byval([{len(self.kernel.params) - table} x i64]) align 8 "nvvm.grid_constant" %table')
-        params += [
-            f'ptr byval([{MAP_BYTES} x i8]) align 64 "nvvm.grid_constant" %map{k}' for k in range(len(self.kernel.maps))
-        ]
+            params.append(f"ptr byval([{len(self.kernel.params) - table} x i64]) align 8 %table")
+        constants = range(table, len(params) + len(self.kernel.maps))
+        params += [f"ptr byval([{MAP_BYTES} x i8]) align 64 %map{k}" for k in range(len(self.kernel.maps))]
         for i, param in enumerate(self.kernel.params[:table]):
             self.values[param] = [self._argument(i, param.dtype)]
         self.body(self.kernel.body)
         self.em.lines.append("  ret void")
         self.em.checks.clear()
         define_library(self.module)
-        threads, registers = self.kernel.threads, group.launch_registers(self.kernel)
-        limits = f'"nvvm.reqntid"="{threads}"' + (f' "nvvm.maxnreg"="{registers}"' if registers else "")
         return "\n".join(
             [
                 *([f"; needs PTX {self.ptx / 10}"] if self.ptx > 80 else []),
@@ -69,14 +66,26 @@ class NvptxPrinter:
                 if self.kernel.shared
                 else "",
                 str(self.module),
-                f"define ptx_kernel void @{self.kernel.name}({', '.join(params)}) {limits} {{",
+                f"define ptx_kernel void @{self.kernel.name}({', '.join(params)}) {{",
                 "entry:",
                 *self.entry,
                 *self.em.lines,
                 "}",
+                *self._annotations(constants),
                 "",
             ]
         )
+
+    def _annotations(self, constants: Sequence[int]) -> list[str]:
+        """How the kernel is launched, and which of its parameters are read where they lie: a form that LLVM 20 knows, and later
+        versions still read.
+        """
+        registers = group.launch_registers(self.kernel)
+        told = [f'!"reqntidx", i32 {self.kernel.threads}', *([f'!"maxnreg", i32 {registers}'] if registers else [])]
+        if constants:
+            told.append('!"grid_constant", !{' + ", ".join(f"i32 {k + 1}" for k in constants) + "}")
+        rows = [f"!{k} = !{{ptr @{self.kernel.name}, {text}}}" for k, text in enumerate(told)]
+        return [f"!nvvm.annotations = !{{{', '.join(f'!{k}' for k in range(len(told)))}}}", *rows]
 
     def _param(self, i: int, dtype: DType) -> str:
         if i in self.kernel.pointers:

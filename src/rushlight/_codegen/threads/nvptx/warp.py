@@ -18,11 +18,12 @@ __all__ = ["HANDLERS", "packed", "unpacked"]
 
 
 def _barrier(p: NvptxPrinter, i: Instruction) -> None:
+    """By the names of LLVM 20, which later versions take for those that they have in their place."""
     if p.barrier_threads:
-        name = p.declare("llvm.nvvm.barrier.cta.sync.aligned.count", "void(i32, i32)")
+        name = p.declare("llvm.nvvm.barrier", "void(i32, i32)")
         p.line(f"call void {name}(i32 1, i32 {p.barrier_threads})")
         return
-    p.line(f"call void {p.declare('llvm.nvvm.barrier.cta.sync.aligned.all', 'void(i32)')}(i32 0)")
+    p.line(f"call void {p.declare('llvm.nvvm.barrier0', 'void()')}()")
 
 
 def _warp_barrier(p: NvptxPrinter, i: Instruction) -> None:
@@ -83,10 +84,13 @@ _INTRINSIC = {
     "m16n8k16.bf16": ("llvm.nvvm.mma.m16n8k16.row.col.bf16", "i32"),
     "m16n8k8.tf32": ("llvm.nvvm.mma.m16n8k8.row.col.tf32", "i32"),
     "m16n8k32.s8": ("llvm.nvvm.mma.m16n8k32.row.col.s8", "i32"),
-    "m16n8k32.e4m3": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e4m3.f32", "i32"),
-    "m16n8k32.e5m2": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e5m2.f32", "i32"),
-    "m16n8k32.e4m3.e5m2": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e4m3.e5m2.f32", "i32"),
-    "m16n8k32.e5m2.e4m3": ("llvm.nvvm.mma.m16n8k32.row.col.f32.e5m2.e4m3.f32", "i32"),
+}
+# What is written as assembly, for LLVM 20 has no name for it.
+_ASSEMBLY = {
+    "m16n8k32.e4m3": "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "m16n8k32.e5m2": "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32",
+    "m16n8k32.e4m3.e5m2": "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32",
+    "m16n8k32.e5m2.e4m3": "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32",
 }
 
 
@@ -118,16 +122,31 @@ def unpacked(p: NvptxPrinter, words: list[Val], kind: str, count: int) -> list[V
 
 def _mma(p: NvptxPrinter, i: Instruction) -> None:
     form = FORMS[i.attributes["form"]]
-    intrinsic, type = _INTRINSIC[form.name]
+    intrinsic, type = _INTRINSIC.get(form.name, ("", "i32"))
     p.ptx = max(p.ptx, form.ptx)
     a, b = (packed(p, p.of(x, x.count), type) for x in i.operands[:2])
     c = p.of(i.operands[2], i.result.count)
     number = c[0].type
     result = "{" + ", ".join([number] * len(c)) + "}"
-    name = p.declare(intrinsic, f"{result}({', '.join([type] * (len(a) + len(b)) + [number] * len(c))})")
     operands = ", ".join([f"{type} {x}" for x in (*a, *b)] + [f"{number} {x}" for x in c])
-    raw = p.effect(f"call {result} {name}({operands})")
+    if intrinsic:
+        name = p.declare(intrinsic, f"{result}({', '.join([type] * (len(a) + len(b)) + [number] * len(c))})")
+        raw = p.effect(f"call {result} {name}({operands})")
+    else:
+        raw = p.effect(
+            f"call {result} {_assembly(_ASSEMBLY[form.name], len(c), len(a), len(b))}({operands}) convergent"
+        )
     p.results(i, [p.em.emit(f"extractvalue {result} {raw}, {k}", number) for k in range(len(c))])
+
+
+def _assembly(instruction: str, results: int, left: int, right: int) -> str:
+    """A matrix instruction on float32 sums, as many of its operands in words."""
+    sizes, begin, listed = (results, left, right, results), 0, []
+    for n in sizes:
+        listed.append("{" + ", ".join(f"${begin + k}" for k in range(n)) + "}")
+        begin += n
+    constraints = ["=f"] * results + ["r"] * (left + right) + ["f"] * results
+    return f'asm "{instruction} {", ".join(listed)};", "{",".join(constraints)}"'
 
 
 # ***** messages *****
