@@ -369,3 +369,39 @@ def test_batch_normalisation_is_folded_into_convolutions() -> None:
     assert isinstance(model[0][1], nn.BatchNorm2d) and made.get_submodule("0.0") is not model[0][0]
     kept = remove_dropout(model.train())
     assert not any(isinstance(module, nn.Dropout) for module in kept.modules())
+
+
+@pytest.mark.parametrize(
+    ("program", "shape", "value"),
+    [
+        (lambda x: sum(x), [fx.PH, fx.PH, fx.PH], [1.0, 2.0, 4.0]),
+        (lambda x: x["a"][0] - x["b"], {"a": (fx.PH,), "b": fx.PH}, {"a": (5.0,), "b": 2.0}),
+        (lambda x: [x["a"] * 3], {"a": fx.PH}, {"a": 2.0}),
+    ],
+)
+def test_pickled_graphs_take_nested_values_as_before(program: Any, shape: Any, value: Any) -> None:
+    traced = fx.symbolic_trace(program, concrete_args={"x": shape})
+    again = pickle.loads(pickle.dumps(traced))
+    assert again.code == traced.code
+    assert again(value) == traced(value) == program(value)
+
+
+class Rectified(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + 1
+
+
+@pytest.mark.parametrize("compiled", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(2))])
+def test_compiled_modules_are_called_by_graphs(compiled: Callable[[nn.Module], Any]) -> None:
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part, self.parts = compiled(Rectified()), nn.ModuleList([compiled(Rectified())])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.parts[0](self.part(x) * 2)
+
+    model, x = Holder(), torch.tensor([-1.0, 3.0])
+    traced = fx.symbolic_trace(model)
+    assert [n.op for n in traced.graph.nodes if n.target == "forward"] == ["call_method"] * 2
+    assert traced(x).tolist() == model(x).tolist() == [3.0, 9.0]

@@ -121,7 +121,11 @@ class _Compiled:
             self._trace_joint(primals)
         else:
             graph = make_fx(
-                lambda *args: self.forward_of(args), self.options["decompositions"], "fake", _mode_class=BranchingMode
+                lambda *args: self.forward_of(args),
+                self.options["decompositions"],
+                "fake",
+                True,
+                _mode_class=BranchingMode,
             )(*self._fake(primals))
             functionalized(graph)
             compiler = self.options["inference_compiler"] or self.options["fw_compiler"]
@@ -142,7 +146,7 @@ class _Compiled:
             self.updates = [t.requires_grad and t.grad_fn is not b for t, b in zip(inner, before, strict=True)]
             return outs
 
-        return functionalized(make_fx(forward, None, "fake", _mode_class=BranchingMode)(primals))
+        return functionalized(make_fx(forward, None, "fake", True, _mode_class=BranchingMode)(primals))
 
     def _fake(self, primals: Sequence[Any]) -> list[Any]:
         """Fake forms of tensors, in a mode of their own."""
@@ -193,7 +197,8 @@ class _Compiled:
             self.apart = {p for p in wanted if found[p] is None and p not in updated}
             return [*outs, *found]
 
-        graph = make_fx(joint, self.options["decompositions"], "fake", _mode_class=BranchingMode)(self._fake(primals))
+        tracer = make_fx(joint, self.options["decompositions"], "fake", True, _mode_class=BranchingMode)
+        graph = tracer(self._fake(primals))
         graph.graph.set_codegen(CodeGen())
         for node in graph.graph.nodes:
             if node.op == "call_function" and node not in known:

@@ -68,7 +68,7 @@ def _symbolic(leaves: Sequence[Any]) -> list[Any]:
 def _traced(
     f: Callable[..., Any], args: Sequence[Any], table: Table | None, pre_dispatch: bool = False
 ) -> tuple[GraphModule, Functional]:
-    graph = make_fx(f, table, "fake", pre_dispatch=pre_dispatch)(*[_fresh(a) for a in args])
+    graph = make_fx(f, table, "fake", True, pre_dispatch=pre_dispatch)(*[_fresh(a) for a in args])
     return graph, functionalized(graph)
 
 
@@ -106,7 +106,7 @@ def aot_export_joint_simple(
         grads = _gradients([made[i] for i in differentiable], primals, wants, tangents)
         return [*made, *grads]
 
-    graph = make_fx(joint, decompositions, "fake")([_fresh(a) for a in args], tangents)
+    graph = make_fx(joint, decompositions, "fake", True)([_fresh(a) for a in args], tangents)
     return _checked(graph, functionalized(graph))
 
 

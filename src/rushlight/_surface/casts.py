@@ -222,10 +222,9 @@ def set_(
     self: Tensor, source: Any = None, storage_offset: int | None = None, size: Any = None, stride: Any = None
 ) -> Tensor:
     """Use another tensor's or storage's memory."""
-    # A storage does not say which class or mode its tensors have.
-    if (source is None or isinstance(source, Tensor)) and (
-        STATE.word & FUNCTION_MODE or type(self) in dispatch_classes
-    ):
+    # A storage does not say which class its tensors have; a trace refuses it.
+    plain = source is None or isinstance(source, Tensor)
+    if STATE.dispatch_modes or plain and (STATE.word & FUNCTION_MODE or type(self) in dispatch_classes):
         given = (source, storage_offset, size, stride)
         last = max((k for k, x in enumerate(given) if x is not None), default=-1)
         handled, made = HOOKS.below(set_, (self, *given[: last + 1]), {})

@@ -13,7 +13,7 @@ from rushlight._base.lazy import LazyModule
 from rushlight._base.trace_marks import changes_later_calls
 from rushlight._engine.core import dlpack, printing, storage
 from rushlight._engine.core.convert import detach
-from rushlight._engine.core.creation import as_shape, as_tensor, python_dtype, tensor
+from rushlight._engine.core.creation import as_shape, python_dtype
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
 from rushlight._engine.core.tensor import Tensor, plain_classes
@@ -363,11 +363,8 @@ def _legacy(
             kind_of = type(args[0])
             module = "" if kind_of.__module__ == "builtins" else f"{kind_of.__module__}."
             raise TypeError(f"new(): data must be a sequence (got {module}{kind_of.__name__})")
-        made = (
-            tensor(args[0], dtype=kind, device=device)
-            if not hasattr(args[0], "__array_interface__")
-            else as_tensor(args[0], dtype=kind, device=device)
-        )
+        name = "as_tensor" if hasattr(args[0], "__array_interface__") else "tensor"
+        made = _TORCH[name](args[0], dtype=kind, device=device)
     else:
         raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
     return made if cls is Tensor else as_subclass(made, cls)

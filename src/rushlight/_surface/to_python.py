@@ -269,6 +269,10 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     found = memo.get(id(self))
     if found is not None:
         return found
+    if STATE.dispatch_modes:
+        handled, made = HOOKS.below(__deepcopy__, (self, memo), {})
+        if handled:
+            return made
     if HOOKS.lazy_clones:
         own(self)  # memory is known again by its address
     storage = self._storage

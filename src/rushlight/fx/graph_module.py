@@ -268,8 +268,14 @@ class GraphModule(Module):
     def __reduce__(self) -> tuple[Any, ...]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_graph", "_made")}
         state["_graphmodule_cls_name"] = type(self).__name__
-        if type(self._graph._codegen) is not CodeGen:
-            state["_graph_codegen"] = self._graph._codegen
+        codegen = self._graph._codegen
+        if type(codegen) is not CodeGen:
+            state["_graph_codegen"] = codegen
+            self._graph._codegen = CodeGen()  # what is traced again takes and gives the graph's own values
+            try:
+                state["_code"] = self._graph.python_code(root_module="self").src
+            finally:
+                self._graph._codegen = codegen
         imports = "\n".join(
             sorted({_format_import(name, obj) for name, obj in {**self._made.globals, "torch": None}.items()})
         )

@@ -298,6 +298,9 @@ class Proxy:
         (tracer,) = tracers.values()
         if orig_method is _INDEX_OF_TENSOR():
             return tracer.create_proxy("call_function", operator.getitem, args, kwargs)
+        owner = getattr(orig_method, "owner", None)
+        if isinstance(owner, rushlight.nn.Module):  # a compiled method
+            return tracer.create_proxy("call_method", orig_method.name, (owner, *args), kwargs)
         if _is_method(orig_method):
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         return tracer.create_proxy(

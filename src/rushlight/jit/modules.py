@@ -148,6 +148,15 @@ class ScriptFunction(_Compiled):
         raise pickle.PickleError("ScriptFunction cannot be pickled: torch.jit.save writes it to a file")
 
 
+def _stand_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The class of an argument that stands for a value while a program is traced; None for values."""
+    for value in (*args, *kwargs.values()):
+        kind = type(value)
+        if hasattr(kind, "__torch_function__") and not isinstance(value, rushlight.Tensor):
+            return kind
+    return None
+
+
 class ScriptMethod(_Compiled):
     """A method of a compiled module."""
 
@@ -157,6 +166,9 @@ class ScriptMethod(_Compiled):
         self.name = self.__name__ = function.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        asked = _stand_in(args, kwargs)
+        if asked is not None:
+            return asked.__torch_function__(self, (asked,), args, kwargs)
         values = self._binder(args, kwargs)
         if _TRACING.depth:
             recorder = current()

@@ -297,7 +297,7 @@ def make_fx(
     @functools.wraps(f)
     def traced(*args: Any) -> GraphModule:
         found = _fake_mode_of(args)
-        fake = None if tracing_mode == "real" else found or _new_fake_mode(tracing_mode)
+        fake = None if tracing_mode == "real" else found or _new_fake_mode(tracing_mode, _allow_non_fake_inputs)
         graph, root = Graph(), Module()
         mode = _mode_class(graph, root, decomposition_table)
         mode.pre_dispatch = pre_dispatch
@@ -340,12 +340,14 @@ def _without_cast_cache() -> Iterator[None]:
 
 def _fake_mode_of(args: Any) -> Any:
     """The mode of the fake tensors among the arguments, or the one that is on; None for real tensors."""
-    found = next((v.fake_mode for v in tree_flatten(list(args))[0] if isinstance(v, FakeTensor)), None)
+    found = next((v.fake_mode for v in pytree.tree_leaves(args) if isinstance(v, FakeTensor)), None)
     return _detect_infra_mode(_ModeKey.FAKE) if found is None else found
 
 
-def _new_fake_mode(tracing_mode: str) -> FakeTensorMode:
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=tracing_mode == "fake")
+def _new_fake_mode(tracing_mode: str, takes_others: bool) -> FakeTensorMode:
+    return FakeTensorMode(
+        allow_non_fake_inputs=takes_others, shape_env=ShapeEnv(), static_shapes=tracing_mode == "fake"
+    )
 
 
 def _put_output(mode: ProxyTorchDispatchMode, names: Sequence[str], args: Any, out: Any) -> None:
@@ -379,8 +381,8 @@ def _given(mode: ProxyTorchDispatchMode, fake: Any, symbolic: bool, f: Any, args
                 mode.track(leaf, node)
             elif symbolic and type(leaf) is int:
                 leaf = fake.shape_env.create_symbol(leaf, f"input{count}")
-                if is_symbolic(leaf):
-                    mode.numbers.stand(leaf, node)
+            if is_symbolic(leaf) and mode.shape_env is not None:
+                mode.numbers.stand(leaf, node)
             count += 1
             node.meta["val"] = leaf
             made.append(leaf)

@@ -10,6 +10,7 @@ from rushlight._interface.base import LazyModule
 from rushlight._interface.sizes import is_symbolic
 from rushlight.library.aten.composites import aten, unseen
 from rushlight.library.aten.handlers import handles
+from rushlight.utils._python_dispatch import _detect_infra_mode, _ModeKey
 
 __all__: list[str] = []
 
@@ -192,13 +193,72 @@ def setitem(self: Any, index: Any, value: Any) -> None:
     aten("index_put_")(shown, left, value)
 
 
+def _holds_tensors(data: Any) -> bool:
+    return isinstance(data, Tensor) or isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) for d in data)
+
+
 @handles("tensor")
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Any:
-    if isinstance(data, Tensor) or isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) for d in data):
+    if isinstance(data, Tensor):
+        kind, place = data.dtype if dtype is None else dtype, data.device if device is None else device
+        made = aten("_to_copy")(aten("detach")(data), dtype=kind, device=place)
+        return made.requires_grad_() if requires_grad else made
+    if _holds_tensors(data):
         return NotImplemented
     made = _literal(data, dtype, device)
     if compiler.is_exporting():  # as PyTorch, whose literals are detached in place
         made = aten("detach_")(made)
     return made.requires_grad_() if requires_grad else made
+
+
+@handles("new_tensor")
+def new_tensor(self: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    device = self.device if device is None else device
+    return tensor(data, dtype=dtype or self.dtype, device=device, requires_grad=requires_grad)
+
+
+@handles("as_tensor")
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    return NotImplemented if _holds_tensors(data) else _lifted(rushlight.as_tensor, data, dtype=dtype, device=device)
+
+
+@handles("asarray")
+def asarray(obj: Any, *, requires_grad: bool | None = None, **options: Any) -> Any:
+    if _holds_tensors(obj):
+        return NotImplemented
+    made = _lifted(rushlight.asarray, obj, **options)
+    return made.requires_grad_() if requires_grad else made
+
+
+@handles("from_numpy")
+def from_numpy(ndarray: Any) -> Any:
+    return _lifted(rushlight.from_numpy, ndarray)
+
+
+@handles("__deepcopy__")
+def deepcopy(self: Any, memo: Any) -> Any:
+    if not _is_traced():
+        return NotImplemented
+    made = memo[id(self)] = aten("clone")(aten("detach")(self)).requires_grad_(self.requires_grad)
+    return made
+
+
+@handles("set_")
+def set_(self: Any, source: Any = None, *place: Any) -> Any:
+    if source is None or isinstance(source, Tensor) or not _is_traced():
+        return NotImplemented
+    raise NotImplementedError(f"set_: a graph holds no storages, got {type(source).__name__}")
+
+
+def _is_traced() -> bool:
+    """Whether calls are written down."""
+    return _detect_infra_mode(_ModeKey.PROXY) is not None
+
+
+def _lifted(function: Any, data: Any, **options: Any) -> Any:
+    """What a function makes of numbers or of an array, as a value of its own at each run of a graph."""
+    with unseen():
+        made = function(data, **options)
+    return aten("lift_fresh")(made)
