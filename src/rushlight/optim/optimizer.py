@@ -426,7 +426,7 @@ def check_captured(optimizer: str, param: Any, group: dict[str, Any]) -> None:
 
 
 def scaling_of(optimizer: Any) -> dict[str, Any]:
-    """What a `GradScaler` gives an optimizer for one step, as options of its groups: `grad_scale` and `found_inf`."""
+    """Options that a `GradScaler` sets on an optimizer for one step: `grad_scale` and `found_inf`."""
     given = {name: getattr(optimizer, name, None) for name in SCALING}
     return {} if all(value is None for value in given.values()) else given
 

@@ -50,7 +50,7 @@ def commutes(region: Region) -> bool:
 
 
 def _evaluated(region: Region, numbers: Sequence[int]) -> list[int]:
-    """What a region that only chooses gives for numbers."""
+    """The results of a region for these numbers; the region only chooses among its operands."""
     known = dict(zip(region.params, numbers, strict=True))
     for op in region.ops[:-1]:
         known[op.result] = _MEANING[op.attributes["prim"]](*[known[v] for v in op.operands])

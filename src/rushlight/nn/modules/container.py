@@ -23,7 +23,7 @@ __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterL
 
 
 class Container(Module):
-    """The old way to make a module of named modules; `Module` itself does all of it."""
+    """A module of named modules.  Deprecated: `Module` itself does all of it."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()

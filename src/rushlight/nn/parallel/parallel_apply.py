@@ -26,7 +26,7 @@ def get_a_var(obj: Any) -> Tensor | None:
 
 
 class _Modes:
-    """What of the calling thread's state its helpers take over: whether gradients are recorded, and automatic casts."""
+    """State of the calling thread that its helpers take over: whether gradients are recorded, and automatic casts."""
 
     def __init__(self, device_type: str) -> None:
         self.device_type, self.gradients = device_type, torch.is_grad_enabled()

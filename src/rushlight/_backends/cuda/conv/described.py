@@ -45,7 +45,7 @@ class Described(NamedTuple):
 
 
 def described(call: ExternCall, out: Operand) -> Described | None:
-    """What a call is, with its result in `out` [N, G, O, *size]; None for what the library has not."""
+    """A call in the library's terms, with its result in `out` [N, G, O, *size]; None where the library cannot compute it."""
     x, w = call.inputs[:2]
     p = call.params
     stride, spread, dilation, lo, size = (tuple(p[name]) for name in ("stride", "spread", "dilation", "lo", "size"))

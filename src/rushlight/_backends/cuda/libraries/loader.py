@@ -104,7 +104,7 @@ class CLibrary:
             raise LibraryError(f"{name} failed with status {status}{self.reason(status)}", status)
 
     def reason(self, status: int) -> str:
-        """What else is known of a status."""
+        """Text that follows the number of a status in errors."""
         return ""
 
     def made(self, name: str, *arguments: Any) -> ctypes.c_void_p:

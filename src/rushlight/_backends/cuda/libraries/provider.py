@@ -46,7 +46,7 @@ def current_device() -> int:
 
 
 def measured_once(backend: Any, kind: str, words: list[str], measure: Callable[[Device], bytes]) -> bytes | None:
-    """What `measure` finds on the current device, kept on disk for `kind`, the device's model and `words`.
+    """The answer of `measure` for the current device, kept on disk for `kind`, the device's model and `words`.
 
     None where it is not known yet while a graph is captured: to wait for the device would spoil the capture.
     """

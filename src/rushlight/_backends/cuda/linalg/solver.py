@@ -45,7 +45,7 @@ class _Routine:
 
 
 class _Job:
-    """What builders share: the call's sizes, memory of its own, steps so far."""
+    """State that builders share: the call's sizes, memory of its own, steps so far."""
 
     def __init__(self, call: ExternCall, library: CuSolver) -> None:
         self.call, self.library, self.steps = call, library, list[Step]()

@@ -29,7 +29,7 @@ Stack = Sequence[tuple[Any, int]]  # code objects and instructions
 
 @dataclass(frozen=True)
 class Recording:
-    """What is recorded: nothing, the `state` (stacks of what is held), or `all` events beside it."""
+    """A mode of recording: none, the `state` (stacks of held memory), or `all` events beside it."""
 
     enabled: str | None = None
     context: int = 0  # stacks: 0 none, 1 of what is held, 2 of events that lend memory, too, 3 of those that free it
@@ -71,7 +71,7 @@ def _line(code: Any, instruction: int) -> int:
 
 
 class History:
-    """What is recorded of one device."""
+    """The record of one device's memory: stacks of held memory, and events."""
 
     def __init__(self) -> None:
         self.recording = Recording()

@@ -190,7 +190,7 @@ class Cupti(CLibrary):
             raise CuptiError(str(error), error.status) from None
 
     def reason(self, status: int) -> str:
-        """What helps against a status."""
+        """Text that follows the number of a status in errors: its remedy."""
         return {
             NO_PRIVILEGE: ": it needs a privilege; see NVIDIA's page on ERR_NVGPUCTRPERM",
             ANOTHER: ": another profiler is at work",

@@ -252,7 +252,7 @@ def _instruction(combine: str, dtype: DType, type: str) -> str | None:
 
 
 def _combined(p: NvptxPrinter, i: Instruction, type: str, pointer: Val, given: Val) -> Val:
-    """What was in memory.  As assembly where the hardware has the operation: of `atomicrmw` LLVM 22 prints neither order nor scope,
+    """The value before an atomic update.  As assembly where the hardware has the operation: of `atomicrmw` LLVM 22 prints neither order nor scope,
     and an `atom` without them is relaxed.  The loops that it makes of others keep them.
     """
     combine, order, scope = (i.attributes[name] for name in ("combine", "order", "scope"))

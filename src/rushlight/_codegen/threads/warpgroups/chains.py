@@ -341,8 +341,9 @@ class _Turns:
     # ***** turns that overlap *****
 
     def _pointwise(self, made: Sequence[Value], pending: int) -> list[Value]:
-        """What a turn makes of the results of its first products, but for what waits for the last of the turn before: the
-        values of the next turn that are not theirs, and left operands.
+        """The pointwise work of a turn on the results of its first products: values for the next turn, and left operands.
+
+        Work that needs the last products of the turn before is left out.
         """
         loop = self.loop
         self.lower(loop.beside)

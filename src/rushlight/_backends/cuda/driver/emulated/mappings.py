@@ -22,7 +22,7 @@ class Physical:
 
 
 class Mappings:
-    """What reserved addresses show."""
+    """Physical memory that is mapped at reserved addresses."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
