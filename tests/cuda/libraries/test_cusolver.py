@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from rushlight._backends.cuda.arguments import dense_operand
 from rushlight._backends.cuda.externs import ExternCall
 from rushlight._backends.cuda.immediate import Immediate, Placed
 from rushlight._backends.cuda.libraries import provider
-from rushlight._backends.cuda.libraries.cusolver import WHEEL, CuSolver, cusolver
+from rushlight._backends.cuda.libraries.cusolver import LIBRARY, WHEEL, CuSolver, cusolver
 from rushlight._backends.cuda.linalg import choice, solver
 from rushlight._backends.cuda.linalg.choice import agrees, matrices_for
 from rushlight._backends.cuda.linalg.host import host_step
@@ -199,3 +200,27 @@ def test_a_trial_of_both_ways(answer: str, monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(2):  # from the cache the second time
         assert choice.is_faster(call, [host_step(call)], theirs) == (answer == "right")
     assert list(kept.values()) == [b"library" if answer == "right" else b"ours"]
+
+
+@pytest.mark.parametrize("layout", ["12", "13"])
+def test_libraries_of_other_wheels_are_open_before(layout: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's loader looks in no wheel for what a library asks it for; what is open it knows by name."""
+    opened: list[str] = []
+
+    def open_one(path: str) -> object:
+        opened.append(os.path.basename(path))
+        if "cusparse" in path:
+            raise OSError("not for this processor")
+        return object()
+
+    for file, folder in (("libcublas.so", "cublas"), ("libcusparse.so", "cusparse"), ("libcusolver.so", "cusolver")):
+        place = tmp_path / "nvidia" / (folder if layout == "12" else "cu13") / "lib"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{file}.{layout}").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("ctypes.CDLL", open_one)
+    WHEEL.open()
+    assert opened == [f"lib{name}.so.{layout}" for name in ("cublas", "cusparse", "cusolver")]
+    with LIBRARY.scoped("/elsewhere/libcusolver.so"):
+        WHEEL.open()
+    assert opened[3:] == ["libcusolver.so"]

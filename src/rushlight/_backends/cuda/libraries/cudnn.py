@@ -20,7 +20,10 @@ LIBRARY: Knob[str] = Knob(
     "cudnn_library", env="RUSHLIGHT_CUDNN_LIBRARY", kind=str, default="",
     doc="The path of cuDNN; empty: that of NVIDIA's wheel, else none; `none`: none.",
 )  # fmt: skip
-WHEEL = Wheel("cuDNN", "libcudnn.so", "cudnn", "cuda", LIBRARY)
+_OTHERS = (
+    ("libnvrtc-builtins.so", "cuda_nvrtc"), ("libnvrtc.so", "cuda_nvrtc"), ("libcublasLt.so", "cublas"), ("libcublas.so", "cublas"),
+)  # fmt: skip
+WHEEL = Wheel("cuDNN", "libcudnn.so", "cudnn", "cuda", LIBRARY, _OTHERS)
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 ROWS_INNER, CHANNELS_INNER = 0, 1  # CUDNN_TENSOR_NCHW, CUDNN_TENSOR_NHWC

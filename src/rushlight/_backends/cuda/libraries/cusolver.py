@@ -18,7 +18,10 @@ LIBRARY: Knob[str] = Knob(
     "cusolver_library", env="RUSHLIGHT_CUSOLVER_LIBRARY", kind=str, default="",
     doc="The path of cuSOLVER; empty: that of NVIDIA's wheel, else none; `none`: none.",
 )  # fmt: skip
-WHEEL = Wheel("cuSOLVER", "libcusolver.so", "cusolver", "cuda", LIBRARY)
+_OTHERS = (
+    ("libcublasLt.so", "cublas"), ("libcublas.so", "cublas"), ("libnvJitLink.so", "nvjitlink"), ("libcusparse.so", "cusparse"),
+)  # fmt: skip
+WHEEL = Wheel("cuSOLVER", "libcusolver.so", "cusolver", "cuda", LIBRARY, _OTHERS)
 
 LETTERS = {"float32": "S", "float64": "D", "complex64": "C", "complex128": "Z"}
 LOWER, VECTORS = 0, (0, 1)  # CUBLAS_FILL_MODE_LOWER; CUSOLVER_EIG_MODE_NOVECTOR, _VECTOR

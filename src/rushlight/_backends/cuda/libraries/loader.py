@@ -14,6 +14,7 @@ import glob
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rushlight._base.errors import MissingExtraError
@@ -31,35 +32,53 @@ class LibraryError(RuntimeError):
 
 
 class Wheel(NamedTuple):
-    """A library of NVIDIA's wheels: how its file begins, the folder of wheels for CUDA 12, the extra that installs it."""
+    """A library of NVIDIA's wheels: how its file begins, the folder of wheels for CUDA 12, the extra that installs it, and the
+    libraries of other wheels (files and folders) that it looks for by itself.
+    """
 
     title: str
     file: str
     folder: str
     extra: str
     knob: Knob[str]  # the path of another one, or `none`
+    others: tuple[tuple[str, str], ...] = ()
 
     def path(self) -> str | None:
         """The file of the knob, or of a wheel; None where there is none."""
         told = self.knob.get()
         if told:
             return None if told == "none" else told
-        for folder in sys.path:
-            for place in (self.folder, "cu*"):
-                found = sorted(glob.glob(os.path.join(folder or ".", "nvidia", place, "lib", f"{self.file}.*")))
-                if found:
-                    return found[-1]
-        return None
+        return _in_wheels(self.file, self.folder)
 
     def open(self) -> Any:
         """The library, opened; MissingExtraError where there is none, LibraryError for a file that is none."""
         path = self.path()
         if path is None:
             raise MissingExtraError(self.title, self.extra)
+        if not self.knob.get():
+            self._open_others()
         try:
             return ctypes.CDLL(path)
         except OSError as error:
             raise LibraryError(f"{path} is no {self.title}: {error}") from None
+
+    def _open_others(self) -> None:
+        """Open what the library asks the system's loader for by name, which looks in no wheel, but knows what is open."""
+        for file, folder in self.others:
+            path = _in_wheels(file, folder)
+            if path is not None:
+                with suppress(OSError):  # the library says what it misses
+                    ctypes.CDLL(path)
+
+
+def _in_wheels(file: str, folder: str) -> str | None:
+    """The newest file that begins so, in a wheel for CUDA 12 or later."""
+    for root in sys.path:
+        for place in (folder, "cu*"):
+            found = sorted(glob.glob(os.path.join(root or ".", "nvidia", place, "lib", f"{file}.*")))
+            if found:
+                return found[-1]
+    return None
 
 
 class CLibrary:
