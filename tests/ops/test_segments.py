@@ -54,6 +54,33 @@ def test_segment_reduce(kind: str) -> None:
         rl.segment_reduce(ours(data), kind, lengths=rl.tensor([1, 2]))
 
 
+def _others(x: Any, lengths: list[int], start: float) -> Any:
+    """The product of all other elements of an element's segment, times a number."""
+    found, begin = np.empty_like(x), 0
+    for n in lengths:
+        for at in range(begin, begin + n):
+            kept = [k for k in range(begin, begin + n) if k != at]
+            found[at] = start * np.prod(x[kept], axis=0)
+        begin += n
+    return found
+
+
+@pytest.mark.parametrize("start", [None, -2.0])
+def test_derivatives_of_segment_products_are_the_products_of_the_others(start: float | None) -> None:
+    data = np.random.default_rng(0).normal(size=(9, 2))
+    data[1, 0] = data[4, 1] = data[5, 1] = data[6, 0] = np.nan  # alone, twice in one segment, beside a zero
+    data[2, 0] = data[7, 0] = data[8, 1] = 0.0
+    lengths = [2, 1, 3, 0, 3]
+    x = ours(data).requires_grad_()
+    found = rl.segment_reduce(x, "prod", lengths=rl.tensor(lengths), initial=start)
+    found.sum().backward()
+    ends = np.cumsum(lengths)
+    begun = 1.0 if start is None else start
+    expected = [begun * np.prod(data[e - n : e], axis=0) for e, n in zip(ends, lengths, strict=True)]
+    np.testing.assert_allclose(found.detach().numpy(), expected)
+    np.testing.assert_allclose(x.grad.numpy(), _others(data, lengths, begun))
+
+
 def test_hash_is_exclusive_or_of_bits() -> None:
     x = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
     bits = x.astype(np.float64).view(np.uint64)

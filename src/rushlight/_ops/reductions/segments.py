@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.bodies import CPP_NAME, dims_of, finish, narrow, not_implemented, onto, reduce_dims, refuse, wide
+from rushlight._ops.bodies import (
+    CPP_NAME,
+    dims_of,
+    finish,
+    isnan,
+    narrow,
+    not_implemented,
+    onto,
+    reduce_dims,
+    refuse,
+    wide,
+)
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT64, INT64, UINT64
@@ -39,13 +50,30 @@ def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial
     x = build.reshape(data, (lead, size, rest))
     index = prim.broadcast(segment, shape=x.shape, dims=(0, 1))
     start = build.full((lead, count + 1, rest), IDENTITY[reduce], x.dtype)
-    segments = prim.scatter(start, index, x, dim=1, reduce=SCATTER[reduce])
+    if reduce == "prod":
+        segments = _products(start, index, x)
+    else:
+        segments = prim.scatter(start, index, x, dim=1, reduce=SCATTER[reduce])
     segments = prim.slice(segments, starts=(0, 0, 0), stops=(lead, count, rest), steps=(1, 1, 1))
     length = prim.slice(kept, starts=(0, 1), stops=(lead, count + 1), steps=(1, 1)) - prim.slice(
         kept, starts=(0, 0), stops=(lead, count), steps=(1, 1)
     )
     segments = _with_initial(segments, prim.broadcast(length, shape=segments.shape, dims=(0, 1)), reduce, initial)
     return build.reshape(segments, (*data.shape[:axis], count, *data.shape[axis + 1 :]))
+
+
+def _products(start: Any, index: Any, x: Any) -> Any:
+    """Products of segments whose derivative by an element is the product of the others, also where it is the only NaN.
+
+    `scatter` divides by the element; a lone NaN is therefore a factor of its own, and 1 among the others.
+    """
+    nan = build.convert(isnan(x), INT64)
+    count = prim.scatter(build.full(start.shape, 0, INT64), index, nan, dim=1, reduce="add")
+    lone = build.eq(nan * prim.gather(count, index, dim=1), 1)
+    product = prim.scatter(start, index, build.select(lone, 1, x), dim=1, reduce="mul")
+    nothing = build.full(start.shape, 0, x.dtype)
+    factor = prim.scatter(nothing, index, build.select(lone, x, 0), dim=1, reduce="add")
+    return product * build.select(build.eq(count, 1), factor, 1)
 
 
 def _with_initial(segments: Any, length: Any, reduce: str, initial: Any) -> Any:
