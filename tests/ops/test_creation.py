@@ -259,3 +259,24 @@ def test_storage_is_that_of_the_default_dtype() -> None:
 def test_grids_are_of_one_device() -> None:
     with pytest.raises(RuntimeError, match="same device"):
         rl.meshgrid(rl.tensor([1]), rl.tensor([2], device="meta"), indexing="ij")
+
+
+def test_lists_that_hold_themselves_are_refused_at_once() -> None:
+    within: list[object] = []
+    within += [within, within]
+    other: list[object] = [within]
+    within[0] = other
+    for data in (within, [within, within], other):
+        with pytest.raises(ValueError, match="^too many dimensions 'list'$"):
+            rl.tensor(data)
+    numbers: list[object] = [1.0]
+    numbers.append(numbers)
+    for data in (numbers, [1.0, numbers]):
+        with pytest.raises((TypeError, ValueError)):
+            rl.tensor(data)
+    with pytest.raises(TypeError, match=r"^new\(\): self-referential lists are incompatible$"):
+        rl.tensor(numbers)
+    deep: object = 1.0
+    for _ in range(10):
+        deep = [deep]
+    assert rl.tensor(deep).ndim == 10

@@ -329,6 +329,15 @@ def _too_deep(level: Any) -> ValueError:
     return ValueError(f"too many dimensions '{type(level).__name__}'")
 
 
+def _check_depth(item: Any) -> None:
+    """ValueError if an item of the second dim has more dims within than a tensor may, as a list that holds itself."""
+    for _ in range(MAX_DIMS):
+        if type(item) not in (list, tuple) or not item:
+            return
+        item = item[0]
+    raise _too_deep(item)
+
+
 def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
     """(numbers, one of them, shape) of nested lists and tuples of nothing but floats, ints or bools, of one of these
     types; None for all else.
@@ -343,8 +352,8 @@ def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
             return level if type(level) is list else list(level), level[0], shape
         if kind is not list and kind is not tuple:
             return None
-        if len(shape) > MAX_DIMS:  # a list that is in itself
-            raise _too_deep(level)
+        if len(shape) == 2:  # a list that holds itself twice would double at every dim
+            _check_depth(level[0])
         sizes = set(map(len, level))
         if len(sizes) != 1:
             return None
@@ -479,6 +488,8 @@ def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
         if len(item) != shape[depth]:
             raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(item)})")
         for part in item:
+            if part is item:
+                raise TypeError("new(): self-referential lists are incompatible")
             visit(part, depth + 1)
 
     if len(shape) == 1 and not inner and all(type(v) is float for v in data):
