@@ -367,3 +367,47 @@ def test_randint_like_draws_what_randint_draws(name: str, bounds: tuple[int, ...
             torch.manual_seed(3)
             expected = torch.empty_like(x).random_(*(bounds if len(bounds) == 2 else (0, *bounds)))
             assert made.dtype is dtype and made.stride() == expected.stride() and torch.equal(made, expected)
+
+
+# ***** dtypes that are not drawn *****
+
+DRAWS = {
+    "normal_kernel_cpu": (lambda x: x.normal_(), ("bool", "int8", "uint8", "int64", "uint16", "float8_e5m2")),
+    "log_normal_cpu": (lambda x: x.log_normal_(), ("bool", "int8", "uint16", "complex64", "float8_e5m2")),
+    "geometric_cpu": (lambda x: x.geometric_(0.5), ("bool", "uint16", "complex64", "float8_e4m3fn")),
+    "bernoulli_scalar_cpu_": (lambda x: x.bernoulli_(), ("uint16", "complex64", "float8_e5m2")),
+    "bernoulli_tensor_cpu_p_": (torch.bernoulli, ("bool", "int8", "int64")),
+    "random_kernel_cpu": (lambda x: x.random_(), ("uint16", "complex64", "float8_e5m2")),
+    "exponential_cpu": (lambda x: x.exponential_(), ("float8_e5m2",)),
+    "cauchy_cpu": (lambda x: x.cauchy_(), ("float8_e5m2",)),
+}
+
+
+@pytest.mark.parametrize("kernel", DRAWS)
+def test_dtypes_are_refused_where_there_is_something_to_draw(kernel: str) -> None:
+    draw, names = DRAWS[kernel]
+    for name in names:
+        dtype = getattr(torch, name)
+        with pytest.raises(NotImplementedError, match=f'^"{kernel}" not implemented for '):
+            draw(torch.zeros(2, dtype=dtype))
+        assert draw(torch.zeros(0, 3, dtype=dtype)).dtype is dtype  # as for PyTorch's, there is no kernel to reach
+
+
+def test_uniform_numbers_and_integers_of_eight_bit_floats_are_refused_even_where_there_are_none() -> None:
+    eight = torch.float8_e4m3fn
+    for size in (0, 3):
+        for call in (lambda n: torch.rand(n, dtype=eight), lambda n: torch.empty(n, dtype=eight).uniform_()):
+            with pytest.raises(
+                NotImplementedError, match="^\"check_uniform_bounds\" not implemented for 'Float8_e4m3fn'$"
+            ):
+                call(size)
+        with pytest.raises(NotImplementedError, match="random_update_from_to"):
+            torch.randint(3, (size,), dtype=eight)
+        with pytest.raises(NotImplementedError, match="randperm"):
+            torch.randperm(size, dtype=eight)
+        with pytest.raises(NotImplementedError, match="poisson_cpu"):
+            torch.poisson(torch.zeros(size).to(eight))
+    assert torch.randn(0, dtype=torch.int16).shape == (0,)
+    assert torch.empty(0, dtype=torch.int64).exponential_().shape == (0,)
+    with pytest.raises(ValueError, match="^binomial only supports floating-point dtypes for count, got: Long$"):
+        torch.binomial(torch.zeros(2, dtype=I64), torch.zeros(2, dtype=I64))

@@ -260,12 +260,26 @@ def not_implemented(kernel: str, dtype: DType) -> NotImplementedError:
     return NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.scalar}'")
 
 
+def _refuse(x: Tensor, kernel: str, takes: bool) -> None:
+    """NotImplementedError for a dtype that the kernel does not take; a tensor without elements reaches no kernel."""
+    if not takes and x._spec.numel:
+        raise not_implemented(kernel, x._spec.dtype)
+
+
+# The largest number of each dtype that is drawn as real numbers.
 LARGEST = {
     "float16": 65504.0,
     "bfloat16": 3.3895313892515355e38,
     "float32": 3.4028234663852886e38,
     "float64": 1.7976931348623157e308,
 }
+# Integers that have no kernels of their own.
+_BARE = ("uint16", "uint32", "uint64")
+
+
+def _takes_counts(dtype: DType) -> bool:
+    """Whether whole numbers are drawn in this dtype."""
+    return dtype.name in LARGEST or (dtype.is_integer and dtype.name not in _BARE)
 
 
 @method
@@ -286,10 +300,10 @@ def uniform_(
     generator = check_generator("uniform_", generator, self.device)
     low, high = as_float("uniform_", "from", from_), as_float("uniform_", "to", to)
     dtype = self._spec.dtype
-    if not dtype.is_floating_point:
-        if not dtype.is_complex:
-            raise not_implemented("check_uniform_bounds", dtype)
+    if dtype.is_complex:
         dtype = dtype.to_real()
+    elif dtype.name not in LARGEST:
+        raise not_implemented("check_uniform_bounds", dtype)
     largest = LARGEST[dtype.name]
     if not (-largest <= low <= high <= largest and high - low <= largest):
         raise _bad_interval(low, high, dtype)
@@ -338,8 +352,8 @@ def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generat
     dtype = self._spec.dtype
     if dtype.is_complex:
         sigma /= math.sqrt(2)
-    elif not dtype.is_floating_point:
-        raise not_implemented("normal_kernel_cpu", dtype)
+    else:
+        _refuse(self, "normal_kernel_cpu", dtype.name in LARGEST)
 
     def fill(p: int, n: int, d: DType, contiguous: bool) -> None:
         (streams.fill_normal if contiguous else streams.fill_normal_serial)(generator, p, n, d, mu, sigma)
@@ -354,8 +368,7 @@ def log_normal_(self: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Gen
     mu, sigma = as_float("log_normal_", "mean", mean), as_float("log_normal_", "std", std)
     if not sigma > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={number(sigma)}")
-    if not self._spec.dtype.is_floating_point:
-        raise not_implemented("log_normal_cpu", self._spec.dtype)
+    _refuse(self, "log_normal_cpu", self._spec.dtype.name in LARGEST)
     return write_random(
         self, "LogNormalBackward0", lambda p, n, d, _: streams.fill_log_normal(generator, p, n, d, mu, sigma)
     )
@@ -368,11 +381,12 @@ def exponential_(self: Tensor, lambd: Any = 1.0, *, generator: Generator | None 
     rate = as_float("exponential_", "lambd", lambd)
     if not rate > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={number(rate)}")
-    if not self._spec.dtype.is_floating_point:
+    if not self._spec.dtype.is_floating_point and self._spec.numel:
         raise RuntimeError(
             "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified "
             f"{self._spec.dtype.scalar}"
         )
+    _refuse(self, "exponential_cpu", self._spec.dtype.name in LARGEST)
     return write_random(
         self, "ExponentialBackward0", lambda p, n, d, _: streams.fill_exponential(generator, p, n, d, rate)
     )
@@ -391,6 +405,7 @@ def cauchy_(self: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Gen
         raise RuntimeError(
             f"Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified {name}"
         )
+    _refuse(self, "cauchy_cpu", dtype.name in LARGEST)
     return write_random(
         self, "CauchyBackward0", lambda p, n, d, _: streams.fill_cauchy(generator, p, n, d, middle, scale)
     )
@@ -404,8 +419,7 @@ def geometric_(self: Tensor, p: Any, *, generator: Generator | None = None) -> T
     if not 0 < chance < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={number(chance)}")
     dtype = self._spec.dtype
-    if dtype is BOOL or dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):
-        raise not_implemented("geometric_cpu", dtype)
+    _refuse(self, "geometric_cpu", dtype is not BOOL and _takes_counts(dtype))
     return write_random(
         self, "GeometricBackward0", lambda q, n, d, _: streams.fill_geometric(generator, q, n, d, chance)
     )
@@ -424,8 +438,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     chance = as_float("bernoulli_", "p", p)
     if not 0 <= chance <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={number(chance)}")
-    if dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):
-        raise not_implemented("bernoulli_scalar_cpu_", dtype)
+    _refuse(self, "bernoulli_scalar_cpu_", dtype is BOOL or _takes_counts(dtype))
     return write_random(
         self, "BernoulliBackward2", lambda q, n, d, _: streams.fill_bernoulli(generator, q, n, d, chance)
     )
@@ -433,10 +446,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
 
 def _bernoulli_each(x: Tensor, p: Tensor, generator: Generator | None) -> Tensor:
     dtype = x._spec.dtype
-    if dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):
-        raise not_implemented("bernoulli_tensor_cpu_self_", dtype)
-    if not p._spec.dtype.is_floating_point:
-        raise not_implemented("bernoulli_tensor_cpu_p_", p._spec.dtype)
+    _refuse(x, "bernoulli_tensor_cpu_self_", dtype is BOOL or _takes_counts(dtype))
+    _refuse(p, "bernoulli_tensor_cpu_p_", p._spec.dtype.name in LARGEST)
 
     def fill(address: int, n: int, d: DType, _: bool) -> None:
         chances = _in_fill_order(p, x._spec, FLOAT64 if p._spec.dtype is FLOAT64 else FLOAT32)
@@ -617,8 +628,7 @@ def random_(
     generator = check_generator("random_", generator, self.device)
     if from_ is _MISSING and to is _MISSING:
         dtype = self._spec.dtype
-        if dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):
-            raise not_implemented("random_kernel_cpu", dtype)
+        _refuse(self, "random_kernel_cpu", dtype is BOOL or _takes_counts(dtype))
         return write_random(self, "RandomBackward2", lambda p, n, d, _: streams.fill_random(generator, p, n, d))
     if to is _MISSING:
         from_, to = 0, from_
@@ -637,6 +647,8 @@ def _random_between(x: Tensor, low: int, high: int | None, generator: Generator 
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if dtype.is_floating_point:
+        if dtype not in _DIGITS:
+            raise not_implemented("random_update_from_to", dtype)
         low, high = _float_bounds(low, high, _DIGITS[dtype])
         if high is not None and low >= high:
             raise RuntimeError(

@@ -31,7 +31,7 @@ from rushlight._engine.random.sampling import (
 from rushlight._ops.forms import forms
 from rushlight._surface.random.random import destination, quickly
 from rushlight._surface.registry import composite
-from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.dtype import FLOAT8, FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec, check_memory
 
@@ -146,7 +146,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """
     spec = input._spec
     generator = check_generator("poisson", generator, spec.device)
-    if not spec.dtype.is_floating_point:
+    if not spec.dtype.is_floating_point or spec.dtype in FLOAT8:
         raise not_implemented("poisson_cpu", spec.dtype)
     check_memory(spec)
     made = fresh(spec.dtype, spec.device, spec.shape)
@@ -169,6 +169,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     generator = check_generator("binomial", generator, spec.device)
     if spec.dtype is not prob._spec.dtype:
         raise RuntimeError(f"Found dtype {prob._spec.dtype.scalar} but expected {spec.dtype.scalar}")
+    if not spec.dtype.is_floating_point:
+        raise ValueError(f"binomial only supports floating-point dtypes for count, got: {spec.dtype.scalar}")
     if spec.dtype not in (FLOAT32, FLOAT64):
         raise not_implemented("binomial_cpu", spec.dtype)
     check_memory(spec, prob._spec)

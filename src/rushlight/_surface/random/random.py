@@ -32,7 +32,7 @@ from rushlight._ops.forms import forms
 from rushlight._surface.factories import check_out
 from rushlight._surface.registry import composite
 from rushlight._types.device import as_device
-from rushlight._types.dtype import BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.dtype import BOOL, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 __all__ = ["destination", "named", "quickly"]
 
@@ -115,7 +115,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
         spec = spec_for(shape, dtype, device)
         generator = check_generator(name, generator, spec.device)
         made = empty_spec(spec)
-        if spec.dtype.is_floating_point:
+        if spec.dtype.is_floating_point and spec.dtype not in FLOAT8:
             if made._storage is not None and spec.numel:
                 fill(generator, made._ptr, spec.numel, spec.dtype)
         else:
@@ -449,7 +449,7 @@ def _randperm(
     made = _room_for_integers("randperm", out, (n,), dtype, layout, device)
     generator = check_generator("randperm", generator, made.device)
     kind = made._spec.dtype
-    if kind is BOOL or kind.is_complex or kind.name in ("uint16", "uint32", "uint64"):
+    if kind is BOOL or kind.is_complex or kind in FLOAT8 or kind.name in ("uint16", "uint32", "uint64"):
         raise not_implemented("randperm", kind)
     _check_fits(n, kind)
 
