@@ -60,7 +60,8 @@ def _conv(node: Node) -> None:
     x, w = node.inputs[:2]
     name = conv.SHORT[x.dtype.name]
     form = conv.conv_form(name, name)
-    conv.conv_ahead(form)
+    for each in (form, *conv.matrix_forms(form)):
+        conv.conv_ahead(each)
     steps = *node.params["stride"], *node.params["dilation"]
     sides = node.outputs[0].shape[-2:]
     if w.shape[-2:] == (3, 3) and set(steps) == {1} and not any(type(n) is int and n < _WINOGRAD_SIDE for n in sides):

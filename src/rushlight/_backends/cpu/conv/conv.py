@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import Any
 
 from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choices_ahead, choose_blocks
@@ -18,6 +18,9 @@ from rushlight._backends.cpu.conv.conv_native import (
     make_sum_chunks,
     make_sum_run,
 )
+from rushlight._backends.cpu.conv.matrix_sums_native import SumsForm, make_matrix_sums
+from rushlight._backends.cpu.conv.matrix_tiles import MATRIX_DEPTH, MATRIX_GRAIN, cut_for_tiles, cut_sums, matrix_forms
+from rushlight._backends.cpu.conv.matrix_tiles_native import MatrixForm, make_matrix_conv, make_matrix_pack
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses, part_ahead
 from rushlight._backends.cpu.launches import Launch, PinnedWords, unlocks
@@ -28,6 +31,7 @@ from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import jit
 from rushlight._native.compiled import compile_named, compile_native, compile_text, native_ahead, text_ahead
+from rushlight._native.function import NativeFunction
 
 __all__ = [
     "SHORT",
@@ -73,10 +77,19 @@ def conv_ahead(form: ConvForm) -> None:
         part_ahead(part)
     for move in form.moves:
         text_ahead(move.text)
-    native_ahead([make_conv(form), make_pack_all(form)], opt="quick")
+    native_ahead(_kernels_of(form), opt="quick")
     native_ahead(make_loops(form))
     native_ahead([make_sum_run(_sums_of(form), form.target)])
     native_ahead([make_sum_chunks(_sums_of(form), form.target)], opt="quick")
+
+
+def _kernels_of(form: ConvForm) -> list[NativeFunction]:
+    """The kernels that convolve, and that pack weights."""
+    if isinstance(form, SumsForm):
+        return [make_matrix_sums(form)]
+    if isinstance(form, MatrixForm):
+        return [make_matrix_conv(form), make_matrix_pack(form)]
+    return [make_conv(form), make_pack_all(form)]
 
 
 def _sums_of(form: ConvForm) -> str:
@@ -89,7 +102,7 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
     key = f"{form.name} {' '.join(t.key for t in form.tiles)}"
     if key not in _SYMBOLS:
         imports = dict(_runtime.runtime().symbols)
-        loops, kernels = make_loops(form), [make_conv(form), make_pack_all(form)]
+        loops, kernels = make_loops(form), _kernels_of(form)
         native_ahead(kernels, opt="quick")
         native_ahead(loops)
         for part in form.parts:
@@ -222,8 +235,25 @@ def _even(total: int, most: int) -> int:
     return -(-total // -(-total // max(most, 1))) if total else 1
 
 
-def _cut(desc: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
-    """Choose the parts of the steps, then the cheapest blocking of positions and channels."""
+def _cut(desc: dict[str, int], form: ConvForm) -> float:
+    """Choose the parts of the steps, then the cheapest blocking of positions and channels; return the estimated
+    time."""
+    if isinstance(form, SumsForm):
+        time = cut_sums(desc, form.matrix)
+        if time == inf:
+            return time
+    elif isinstance(form, MatrixForm):
+        group = form.matrix.group
+        choose_parts(desc, group, MATRIX_DEPTH, group)
+        time = cut_for_tiles(desc, form.matrix)
+    else:
+        time = _cut_for_registers(desc, form.tiles)
+    for letter in "ndhwo":
+        desc[f"blocks_{letter}"] = -(-desc[letter] // desc[f"block_{letter}"])
+    return time
+
+
+def _cut_for_registers(desc: dict[str, int], tiles: tuple[RegisterTile, ...]) -> float:
     group = tiles[0].group
     choose_parts(desc, group)
     time = choose_blocks(desc, tiles)
@@ -233,10 +263,11 @@ def _cut(desc: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     if desc["c"] > 1 and desc["x_c"] == 1 or few:  # the channels of a position are contiguous
         placed = {**desc, "channels_inside": group, "taps_first": 1}
         choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)
-        if choose_blocks(placed, tiles) < time:
+        placed_time = choose_blocks(placed, tiles)
+        if placed_time < time:
             desc.update(placed)
-    for letter in "ndhwo":
-        desc[f"blocks_{letter}"] = -(-desc[letter] // desc[f"block_{letter}"])
+            time = placed_time
+    return time
 
 
 def choose_parts(desc: dict[str, int], group: int = 1, depth: int = DEPTH, unit: int = 1) -> None:
@@ -268,11 +299,11 @@ def choose_parts(desc: dict[str, int], group: int = 1, depth: int = DEPTH, unit:
     desc["chunk"], desc["chunks"] = parts if desc["c"] else 0, 1
 
 
-def _chunks(parts: Sequence[dict[str, int]], pieces: int) -> int:
+def _chunks(parts: Sequence[dict[str, int]], pieces: int, grain: int) -> int:
     """The number of chunks of the steps whose sums are added afterwards: more than one for few results and many steps."""
     most = max(desc["chunk"] for desc in parts)
     return (
-        max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // GRAIN, most // 2)) if pieces else 1
+        max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // grain, most // 2)) if pieces else 1
     )
 
 
@@ -292,28 +323,39 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
     """The kernels of a `conv_windows`.  `form`: that of this machine by default."""
     x, w, *more = step.inputs
     y = step.outputs[0]
-    form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
+    usual = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     if step.epilogue is not None:
         whole.desc |= {"epilogue": epilogue_layout(step.epilogue), "operand": len(step.sizes)}
-    parts = whole.phases()
-    for desc in parts:
-        _cut(desc, form.tiles)
-    chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
+    form, parts = _best_cut(whole, (usual, *(() if form else matrix_forms(usual))))
+    grain = MATRIX_GRAIN if isinstance(form, MatrixForm) else GRAIN
+    chunks, after = _chunks(parts, sum(map(_pieces, parts)), grain), []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
     operands = range(len(step.inputs) + len(step.words))
     stays = step.params.get("pinned", -1) == 1 and len(parts) == 1
     if chunks > 1:
         return _in_chunks(whole, form, chunks, step.sizes, after, operands, stays)
-    packed = _pack_once(parts, form.tiles, stays)
+    packed = _pack_once(parts, form, stays)
     ints = call_ints(parts, step.sizes) + after
     if packed:
         return _packed(parts, form, packed, ints, (operands[0], -1, *operands[2:]), stays)
     return [Launch(conv_kernel(form), ints, operands)]
 
 
-def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...], stays: bool) -> int:
+def _best_cut(whole: Work, forms: Sequence[ConvForm]) -> tuple[ConvForm, list[dict[str, int]]]:
+    """The form that takes least time, and the descriptors of its parts."""
+    best: tuple[float, ConvForm, list[dict[str, int]]] | None = None
+    for form in forms:
+        parts = whole.phases()
+        time = sum([_cut(desc, form) for desc in parts])
+        if best is None or time < best[0]:
+            best = time, form, parts
+    assert best is not None
+    return best[1:]
+
+
+def _pack_once(parts: list[dict[str, int]], form: ConvForm, stays: bool) -> int:
     """Choose whether weights are packed once for all pieces, and return the bytes for it, or 0.
 
     It pays where the weights serve several pieces and are no larger than images and results, or stay packed.
@@ -324,7 +366,11 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...], sta
     work = sum(map(multiplications, parts))
     if not taps or (not stays and (boxes < 2 or work < _PACK_WORK or results < len(parts) * boxes * 16)):
         return 0
-    total, cell = 0, 8 if tiles[0].kind == "f64" else 4
+    total, cell, tiles = 0, 8 if form.kind == "f64" else 4, form.tiles
+    if isinstance(form, SumsForm):
+        return 0
+    if isinstance(form, MatrixForm):
+        cell, tiles = 64, (form.matrix,)
     for desc in parts:
         width = tiles[0].columns if desc["form"] >= POSITIONS else tiles[desc["form"] if len(tiles) > 1 else 0].rows
         steps = desc["part_c"] * desc["part_d"] * desc["part_h"] * desc["part_w"]
@@ -391,12 +437,12 @@ def _in_chunks(
     desc.update(bias_g=0, bias_o=-1, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
     parts = whole.phases()
     for part in parts:
-        _cut(part, form.tiles)
+        _cut(part, form)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
     sums = _sums_of(form)
-    packed = _pack_once(parts, form.tiles, stays) if stays else 0
+    packed = _pack_once(parts, form, stays) if stays else 0
     first = call_ints(parts, [chunks * desc["y_chunk"] * (8 if sums == "f64" else 4)])
-    adding, total = ConvForm(form.tiles, form.source, sums), _sum_kernel(sums, form.target)
+    adding, total = form.giving(sums), _sum_kernel(sums, form.target)
     if not packed:
         return [Launch(conv_kernel(adding), first, (0, 1), 0), Launch(total, second, (-1, *operands[1:]))]
     made = _packed(parts, adding, packed, first, (0, -1), stays)

@@ -68,6 +68,7 @@ __all__ = [
     "make_conv",
     "make_loops",
     "make_pack_all",
+    "make_put_positions",
     "make_sum_chunks",
     "make_sum_run",
     "make_write",
@@ -125,6 +126,10 @@ class ConvForm:
         masks = first.lanes * held_type(first.kind).itemsize == MASKED and target == first.kind
         self.apart = {step: Apart(target, first.lanes, step) for step in (2, 3, 4)} if masks else {}
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
+
+    def giving(self, target: str) -> ConvForm:
+        """The form with results of dtype `target`."""
+        return ConvForm(self.tiles, self.source, target)
 
     @property
     def parts(self) -> list[RegisterTile | Panels]:
@@ -288,8 +293,8 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, transpose_line: Na
     return put_epilogue
 
 
-def make_write(form: ConvForm) -> NativeFunction:
-    """The function that writes a block of sums to the result, or gives them to the epilogue."""
+def make_put_positions(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
+    """The functions that write all channels of a run of positions to the result, and that give them to the epilogue."""
     real = f64 if form.kind == "f64" else f32
     out_size, size = item_of(form), real.itemsize
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
@@ -322,6 +327,14 @@ def make_write(form: ConvForm) -> NativeFunction:
                 put_by_channel(desc, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
         else:
             put_by_channel(desc, box, y, bias, acc, acc_o, acc_position, run, step)
+
+    return put_positions, put_epilogue
+
+
+def make_write(form: ConvForm) -> NativeFunction:
+    """The function that writes a block of sums to the result, or gives them to the epilogue."""
+    out_size, size = item_of(form), (f64 if form.kind == "f64" else f32).itemsize
+    put_positions, put_epilogue = make_put_positions(form)
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
     def write(desc, box, bufs, piece, bias, acc, acc_o, acc_position, lines):
