@@ -323,6 +323,10 @@ def test_who_computes():
     few, many = ((2, 8, 16), FLOAT32), ((2, 64, 16), FLOAT32)
     assert steps_of(plain, many, many, many) == ["attention"]
     assert "attention" not in steps_of(plain, few, many, many)
+    half, keys = ((2, 8, 16), BFLOAT16), ((2, 256, 16), BFLOAT16)
+    assert ("attention" in steps_of(plain, half, keys, keys)) == host_target().has("amx_bf16")
+    assert "attention" not in steps_of(plain, ((2, 1, 16), BFLOAT16), keys, keys)
+    assert "attention" not in steps_of(plain, half, half, half)
 
     def split(q, k, v, keep):  # heads beside features, a mask of the keys: nothing is copied
         q, k, v = (prim.transpose(x, perm=(1, 0, 2)) for x in (q, k, v))

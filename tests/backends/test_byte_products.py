@@ -9,7 +9,7 @@ import pytest
 
 import rushlight as torch
 from rushlight._backends.cpu.kernels import host
-from rushlight._backends.cpu.library import CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI
+from rushlight._backends.cpu.library import CPU_LIBRARY_AMX, CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI
 from rushlight._backends.null import MACHINES, compile_graph
 from rushlight._graph.core import trace
 from rushlight._interface.operators import function_of
@@ -18,7 +18,7 @@ from rushlight._types.dtype import INT8, INT32, UINT8
 
 conv, linear = function_of("quantized_conv"), function_of("quantized_linear")
 in_place = pytest.mark.skipif(
-    host().library not in (CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI), reason="windows are not read in place"
+    host().library not in (CPU_LIBRARY_AMX, CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI), reason="windows are not read in place"
 )
 
 

@@ -186,7 +186,9 @@ def test_the_bits_do_not_depend_on_the_width(name, dtype, width):
     np.testing.assert_array_equal(run(name, x, width=width), run(name, x))
 
 
-@pytest.mark.skipif((platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="asks the flags of x86's floating-point unit")
+@pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="asks the flags of x86's floating-point unit"
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["exp", "exp2"])
 def test_powers_that_vanish_do_not_underflow_on_the_way(name, dtype):

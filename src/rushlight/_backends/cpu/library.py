@@ -16,6 +16,7 @@ from rushlight._backends.cpu.gemm.prepare import dot_rule, narrowed, takes_prolo
 from rushlight._backends.cpu.recurrent.prepare import spared, stepwise
 from rushlight._prims.nn.attention import FEW_QUERIES
 from rushlight._schedule.library import CallForm, Library
+from rushlight._types.dtype import BFLOAT16
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from rushlight._schedule.policy import Target
     from rushlight._types.dtype import DType
 
-__all__ = ["CPU_LIBRARY", "CPU_LIBRARY_AVX2", "CPU_LIBRARY_VNNI"]
+__all__ = ["CPU_LIBRARY", "CPU_LIBRARY_AMX", "CPU_LIBRARY_AVX2", "CPU_LIBRARY_VNNI"]
 
 _MATRICES = ("lapack", "permutation")
 _FEW = 8  # rows or columns below which complex products are not made by our own tiles
+_SCORES = 2048  # scores of a head from which few queries are worth matrix tiles
 _DENSE = CallForm()
 _LAPACK = CallForm(strided=True, strided_results=True)
 _FORMS = {
@@ -46,11 +48,11 @@ _COMPLEX_DOT = CallForm(strided=True, conjugates=True)
 
 class _CpuLibrary(Library):
     """The routines in the folders beside this file.  `byte_windows`: products of bytes read windows in place;
-    `byte_matrices`: so are those without windows computed.
+    `byte_matrices`: so are those without windows computed.  `matrix_tiles`: they multiply bfloat16.
     """
 
-    def __init__(self, byte_windows: bool = False, byte_matrices: bool = False) -> None:
-        self._byte_windows, self._byte_matrices = byte_windows, byte_matrices
+    def __init__(self, byte_windows: bool = False, byte_matrices: bool = False, matrix_tiles: bool = False) -> None:
+        self._byte_windows, self._byte_matrices, self._matrix_tiles = byte_windows, byte_matrices, matrix_tiles
 
     # ***** graphs *****
 
@@ -60,6 +62,8 @@ class _CpuLibrary(Library):
     def replacement(self, node: Node) -> Any:
         name, routine = node.prim.name, node.prim.lower[1]
         rule = _RULES.get(name)
+        if self._matrix_tiles and name == "attention" and _worth_tiles(node):
+            return None
         if rule is not None:
             return rule(node)
         if routine == "taps":
@@ -122,6 +126,7 @@ class _CpuLibrary(Library):
 CPU_LIBRARY = _CpuLibrary()
 CPU_LIBRARY_AVX2 = _CpuLibrary(byte_windows=True, byte_matrices=True)
 CPU_LIBRARY_VNNI = _CpuLibrary(byte_windows=True)
+CPU_LIBRARY_AMX = _CpuLibrary(byte_windows=True, matrix_tiles=True)
 
 
 # ***** which nodes routines take *****
@@ -146,6 +151,13 @@ def _unpool_rule(node: Node) -> Any:
 def _attention_rule(node: Node) -> Any:
     """Attention goes block by block from some queries on."""
     return None if node.outputs[0].shape[-2] >= FEW_QUERIES and _has_elements(node) else node.prim.decompose
+
+
+def _worth_tiles(node: Node) -> bool:
+    """Whether matrix tiles are faster for attention of fewer queries than fill one."""
+    q, k = node.inputs[:2]
+    queries = q.shape[-2]
+    return q.dtype is BFLOAT16 and queries > 1 and queries * k.shape[-2] >= _SCORES and _has_elements(node)
 
 
 def windows_overlap(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._backends.cpu.library import CPU_LIBRARY, CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI
+from rushlight._backends.cpu.library import CPU_LIBRARY, CPU_LIBRARY_AMX, CPU_LIBRARY_AVX2, CPU_LIBRARY_VNNI
 from rushlight._backends.cpu.microkernels.dot_tile import has_byte_dots
 from rushlight._backends.cpu.program.steps import MAX_FRESH
 from rushlight._schedule.policy import Policy, Recompute, Target
@@ -39,6 +39,6 @@ def cpu_target(machine: Any) -> Target:
     if machine.arch == "x86_64" and machine.vector_bytes == 32 and machine.has("avx2"):
         library = CPU_LIBRARY_AVX2
     elif machine.vector_bytes == 64 and has_byte_dots(machine):
-        library = CPU_LIBRARY_VNNI
+        library = CPU_LIBRARY_AMX if machine.has("amx_bf16") else CPU_LIBRARY_VNNI
     dots = has_byte_dots(machine)
     return Target(machine.vector_bytes, machine.l2_bytes, machine.l3_bytes, fma, library, CPU_POLICY, dots)
