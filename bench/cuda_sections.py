@@ -306,6 +306,17 @@ def _timed_row(build: Row, module: Any, dry: bool) -> Values:
         module.cuda.empty_cache()
 
 
+def _first_call(build: Row, module: Any, dry: bool) -> Values:
+    start = time.perf_counter()
+    call, *_ = build(module, dry)
+    call()
+    module.cuda.synchronize()
+    taken = time.perf_counter() - start
+    del call
+    module.cuda.empty_cache()
+    return {"first s, not alone": taken}
+
+
 def _best_of_backends(build: Row, module: Any) -> Values:
     """Attention by the fastest of PyTorch's backends, and which that is."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -392,7 +403,14 @@ def models(setting: Setting) -> Iterator[Item]:
 
 
 def warm(setting: Setting) -> Iterator[Item]:
-    """First steps of whole models: kernels and compiled programs are kept on disk for the sections behind."""
+    """First steps of whole models, and our operators: kernels and compiled programs are kept on disk for the sections behind."""
+    for name, build in ROWS.items() if "rushlight" in setting.modules else ():
+        module = setting.modules["rushlight"]
+        yield (
+            "warm rushlight",
+            f"row {name}",
+            lambda build=build, module=module: _first_call(build, module, setting.dry),
+        )
     for label, module in setting.modules.items():
         for name, build in MODELS.items():
             for how in ("compiled", "eager") if label == "rushlight" else ("compiled",):

@@ -287,6 +287,15 @@ def test_memory_that_was_freed_is_not_for_further_kernels() -> None:
         machine.launch(scale, (x, block, single(2.0)), 2, one)
 
 
+def test_events_of_several_processes_have_no_times() -> None:
+    machine = Machine()
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+        machine.driver.cuEventCreate(4)
+    with pytest.raises(CudaError, match="CUDA_ERROR_INVALID_HANDLE"):
+        machine.driver.cuIpcGetEventHandle(machine.event())
+    assert len(machine.driver.cuIpcGetEventHandle(machine.driver.cuEventCreate(6))) == 64
+
+
 # ***** contexts of threads *****
 
 

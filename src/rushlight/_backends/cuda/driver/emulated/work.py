@@ -13,7 +13,13 @@ from itertools import count
 from typing import Any
 
 from rushlight._backends.cuda.driver.api import Driver
-from rushlight._backends.cuda.driver.attributes import CAPTURE_GLOBAL, DEVICE, EVENT_WITHOUT_TIMING, STREAM_NON_BLOCKING
+from rushlight._backends.cuda.driver.attributes import (
+    CAPTURE_GLOBAL,
+    DEVICE,
+    EVENT_INTERPROCESS,
+    EVENT_WITHOUT_TIMING,
+    STREAM_NON_BLOCKING,
+)
 from rushlight._backends.cuda.driver.emulated.captures import Capture, Graph
 from rushlight._backends.cuda.driver.emulated.machine import ATTRIBUTES, NAME, VERSION, identity
 from rushlight._backends.cuda.driver.emulated.memory import Region
@@ -437,6 +443,8 @@ class EmulatedWork(Driver):
 
     def cuEventCreate(self, flags: int) -> int:
         self._current("cuEventCreate")
+        if flags & EVENT_INTERPROCESS and not flags & EVENT_WITHOUT_TIMING:
+            fail("CUDA_ERROR_INVALID_VALUE", "cuEventCreate", "an event of several processes has no time")
         handle = next(self._numbers)
         self._handles[handle] = _Event(flags)
         return handle
@@ -504,11 +512,13 @@ class EmulatedWork(Driver):
         return (last.mark.time - first.mark.time) * 1e3
 
     def cuIpcGetEventHandle(self, event: int) -> bytes:
+        if not self._event(event, "cuIpcGetEventHandle").flags & EVENT_INTERPROCESS:
+            fail("CUDA_ERROR_INVALID_HANDLE", "cuIpcGetEventHandle", "the event is not for other processes")
         self.cuEventSynchronize(event)  # the other process has streams of its own, so nothing is left to wait for
         return IPC.pack(os.getpid(), 0, event, 0, 0).ljust(64, b"\0")
 
     def cuIpcOpenEventHandle(self, handle: bytes) -> int:
-        return self.cuEventCreate(EVENT_WITHOUT_TIMING)
+        return self.cuEventCreate(EVENT_WITHOUT_TIMING | EVENT_INTERPROCESS)
 
     # ***** graphs *****
 
