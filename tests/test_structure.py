@@ -209,7 +209,7 @@ DOORS = {
     "cpu/__init__.py": "is about the CPU's backend",
 }
 INTERFACE = "rushlight._interface"
-NAMES_OF_THE_INTERFACE = 288
+NAMES_OF_THE_INTERFACE = 289
 
 
 def shown_names(path: Path) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight import Tensor
 from rushlight.optim.elementwise import ElementwiseOptimizer, check_betas, check_rate, moved_by_product, moved_by_ratio
-from rushlight.optim.optimizer import hyper, number
+from rushlight.optim.optimizer import hyper, number, there
 
 __all__ = ["Adam", "AdamW", "adam", "adamw"]
 
@@ -81,8 +81,8 @@ class Adam(ElementwiseOptimizer):
 
     @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
-        beta1, beta2 = group["betas"]
-        rest1 = 1 - number(beta1)
+        beta1, beta2 = map(there, group["betas"]) if group["capturable"] else group["betas"]
+        rest1 = 1 - (beta1 if group["capturable"] else number(beta1))
         if group["differentiable"]:
             rest1, step = 1 - beta1, kept["step"].clone()
         return {

@@ -468,6 +468,11 @@ def hyper(group: dict[str, Any], name: str) -> Any:
         return value
     if group.get("differentiable"):
         return value if value.requires_grad else value.item()
-    if group.get("capturable") and not on_device(value):  # a graph's kernels do not read the host's memory
-        return value.item()
-    return value.detach().reshape(())
+    return there(value) if group.get("capturable") else value.detach().reshape(())
+
+
+def there(value: Any) -> Any:
+    """A hyper-parameter of steps that graphs may capture: a tensor of no dims where it lies on a device, else a number, as
+    kernels do not read the host's memory.
+    """
+    return value.detach().reshape(()) if isinstance(value, Tensor) and on_device(value) else number(value)

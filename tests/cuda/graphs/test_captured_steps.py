@@ -17,6 +17,12 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "adam": lambda p, **more: optim.Adam(p, lr=0.1, weight_decay=0.01, **more),
     "adam, amsgrad": lambda p, **more: optim.Adam(p, lr=0.1, amsgrad=True, maximize=True, **more),
     "adam, a rate in a tensor": lambda p, **more: optim.Adam(p, lr=torch.tensor(0.1), **more),
+    "adam, all in tensors of the host": lambda p, **more: optim.Adam(
+        p, lr=torch.tensor(0.1), betas=(torch.tensor(0.9), torch.tensor(0.99)), **more
+    ),
+    "adamw, all in tensors of the device": lambda p, **more: optim.AdamW(
+        p, lr=torch.tensor(0.1).cuda(), betas=(torch.tensor(0.9).cuda(), torch.tensor(0.99).cuda()), **more
+    ),
     "adamax": lambda p, **more: optim.Adamax(p, lr=0.1, **more),
     "adamw": lambda p, **more: optim.AdamW(p, lr=0.1, **more),
     "asgd": lambda p, **more: optim.ASGD(p, lr=0.1, t0=2, **more),
