@@ -9,6 +9,7 @@ import pytest
 import rushlight as torch
 from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from rushlight.fx.experimental.proxy_tensor import (
+    DecompositionInterpreter,
     disable_proxy_modes_tracing,
     get_isolated_graphmodule,
     get_proxy_mode,
@@ -230,3 +231,33 @@ def test_names_are_those_of_the_function() -> None:
     assert make_fx(named).__name__ == "named"
     graph = make_fx(torch.nn.Linear(3, 3))(torch.ones(2, 3))
     assert next(iter(graph.graph.nodes)).name == "arg0_1"
+
+
+def test_a_graph_is_written_again_with_decompositions() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.tensor([2.0, 3.0, 5.0]))
+
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.gelu(x * self.scale), x
+
+    x, module = torch.randn(4, 3), Scaled()
+    traced, written = make_fx(module)(x), torch.fx.Graph()
+    rules = {torch.ops.aten.gelu.default: lambda x: 0.5 * x * (1 + torch.erf(x * 0.5**0.5))}
+    made = DecompositionInterpreter(traced, written, rules).run(x)
+    graph = torch.fx.GraphModule(traced, written)
+    assert operators(graph) == ["mul", "mul", "mul", "erf", "add", "mul"]
+    for y in (x, x + 1):
+        assert torch.allclose(graph(y)[0], module(y)[0], atol=1e-6)
+        assert torch.equal(graph(y)[1], y)
+    assert torch.allclose(made[0], module(x)[0], atol=1e-6)
+
+
+def test_the_class_of_a_graph_has_the_name_of_the_function() -> None:
+    def named(p: Any) -> Any:
+        return p * 2
+
+    x = torch.ones(2)
+    kinds = [type(make_fx(f)(x)).__name__ for f in (named, torch.vmap(named), lambda x: x, torch.nn.ReLU(), torch.sin)]
+    assert kinds == ["named", "named", "<lambda>", "<lambda>", "<lambda>"]

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.dispatch.programs import PROGRAMS, function_of, inputs, sized_lines
 
 import rushlight as torch
 from rushlight._functorch.aot_autograd import aot_export_module
 from rushlight._subclasses.fake_tensor import FakeTensorMode
+from rushlight.fx.experimental import symbolic_shapes
 from rushlight.fx.experimental.proxy_tensor import make_fx
 from rushlight.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -211,3 +213,34 @@ def test_composites_make_their_tensors_where_their_input_is() -> None:
     assert x.mode().indices.shape == (3,) and torch.histc(x, 4, 0, 1).shape == (4,)
     frames = torch.stft(x, 16, return_complex=True)
     assert frames.shape == (3, 9, 17) and frames.device.type == "meta"
+
+
+def test_what_a_graph_with_symbols_holds_for() -> None:
+    """The answers are those of PyTorch 2.13."""
+    graph = make_fx(lambda a, b: torch.cat([a, b]), tracing_mode="symbolic")(torch.randn(4, 5), torch.randn(3, 5))
+    assert symbolic_shapes.fx_placeholder_targets(graph) == ["a_1", "b_1"]
+    first, second = symbolic_shapes.fx_placeholder_vals(graph)
+    assert str(first.shape[1]) == str(second.shape[1]) != str(first.shape[0])
+    sizes = [((4, 5), (3, 5)), ((7, 5), (2, 5)), ((7, 6), (2, 5))]
+    held = [symbolic_shapes.eval_guards(graph, torch.randn(a), torch.randn(b)) for a, b in sizes]
+    assert held == [True, True, False]
+    assert list(symbolic_shapes.bind_symbols(graph, torch.randn(7, 6), torch.randn(2, 6)).values()) == [7, 6, 2]
+
+
+def test_conditions_that_are_taken_to_be_true() -> None:
+    env = symbolic_shapes.ShapeEnv()
+    unknown = env.create_unbacked_symint()
+    assert not symbolic_shapes.statically_known_true(unknown == 3)
+    assert symbolic_shapes.expect_true(unknown == 3)
+    assert symbolic_shapes.statically_known_true(unknown == 3)
+    assert not symbolic_shapes.expect_true(False)
+    assert symbolic_shapes.guard_bool(True) is True
+    assert symbolic_shapes.guard_float(2.0) == 2.0
+
+
+def test_numbers_of_numpy_are_compared() -> None:
+    largest, smallest = torch.sym_max(np.float32(10), 12), torch.sym_min(np.int64(10), np.float64(2))
+    assert (type(largest), largest, type(smallest), smallest) == (float, 12.0, float, 2.0)
+    assert torch.sym_max(np.int64(10), 12) == 12
+    with pytest.raises(AssertionError):
+        torch.sym_max(torch.tensor(1), 2)

@@ -12,6 +12,7 @@ from rushlight._base.errors import set_warn_always as warn_always
 from rushlight._base.errors import warn_once, warns_always
 from rushlight._base.lazy import require
 from rushlight._base.trace_marks import changes_later_calls
+from rushlight._engine.core.integers import is_numpy_scalar
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch import autocast
@@ -354,15 +355,19 @@ def sym_ite(b: Any, t: Any, f: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)) and not (is_numpy_scalar(value) and value.dtype.kind in "iuf"):
         raise AssertionError(f"expected an int or a float, got {type(value)}")
     return value
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float) or is_numpy_scalar(value) and value.dtype.kind == "f"
 
 
 def _either(pick: Any, a: Any, b: Any) -> Any:
     """A float where either is one."""
     found = pick(_number(a), _number(b))
-    return float(found) if isinstance(a, float) or isinstance(b, float) else found
+    return float(found) if _is_float(a) or _is_float(b) else found
 
 
 def _symbolic_pair(a: Any, b: Any) -> bool:

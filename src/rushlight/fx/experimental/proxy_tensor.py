@@ -31,6 +31,7 @@ from rushlight.fx.experimental.sized_nodes import SizedNodes
 from rushlight.fx.experimental.symbolic_shapes import ShapeEnv, is_symbolic
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
+from rushlight.fx.interpreter import Interpreter
 from rushlight.fx.node import Node
 from rushlight.nn.modules.module import Module
 from rushlight.utils import _pytree as pytree
@@ -43,6 +44,7 @@ from rushlight.utils._python_dispatch import (
 )
 
 __all__ = [
+    "DecompositionInterpreter",
     "ProxyTorchDispatchMode",
     "disable_proxy_modes_tracing",
     "get_isolated_graphmodule",
@@ -258,6 +260,14 @@ def _let_be_constant(tensor: Any, constant: Any) -> None:
     tensor.__dict__["_fx_constant"] = constant
 
 
+def _title(function: Any) -> str:
+    """The class name of a function's graph."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARARGS:
+        return "<lambda>"
+    return str(function.__name__)
+
+
 def _names(function: Any, count: int) -> list[str]:
     """The names of the arguments, for placeholders."""
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -320,7 +330,7 @@ def make_fx(
         finally:
             mode.release()
         graph.lint()
-        made = GraphModule(root, graph)
+        made = GraphModule(root, graph, _title(f))
         made.shape_env = mode.shape_env
         return made
 
@@ -404,6 +414,59 @@ def disable_proxy_modes_tracing() -> contextlib.AbstractContextManager[ProxyTorc
 def maybe_disable_fake_tensor_mode() -> contextlib.AbstractContextManager[Any]:
     """A context without the mode of fake tensors."""
     return unset_fake_temporarily()
+
+
+class DecompositionInterpreter(Interpreter):
+    """Run a graph, and write its operators to another graph, those of a table as the operators that they are made of.
+
+    >>> import rushlight as torch
+    >>> from rushlight.fx.graph import Graph
+    >>> rules = {torch.ops.aten.t.default: lambda x: x.transpose(0, 1)}
+    >>> traced, written = make_fx(lambda x: x.t() * 2)(torch.ones(2, 3)), Graph()
+    >>> DecompositionInterpreter(traced, written, rules).run(torch.ones(2, 3)).shape
+    torch.Size([3, 2])
+    >>> [node.name for node in written.nodes]
+    ['x_1', 'transpose', 'mul', 'output']
+    """
+
+    def __init__(
+        self,
+        module: GraphModule,
+        new_graph: Graph,
+        decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(module, **kwargs)
+        self.new_graph = new_graph
+        self.mode = ProxyTorchDispatchMode(new_graph, module, decomposition_table)
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """An input of both graphs."""
+        return self._tracked(super().placeholder(target, args, kwargs), self.new_graph.placeholder(target))
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """An attribute that both graphs read."""
+        return self._tracked(super().get_attr(target, args, kwargs), self.new_graph.get_attr(target))
+
+    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """The result of both graphs."""
+        out = super().output(target, args, kwargs)
+        self.new_graph.output(tree_map(self.mode.node_of, out))
+        return out
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """The result for these arguments."""
+        try:
+            with self.mode:
+                return super().run(*args, **kwargs)
+        finally:
+            self.mode.release()
+
+    def _tracked(self, value: Any, node: Node) -> Any:
+        node.meta["val"] = value
+        if isinstance(value, Tensor):
+            self.mode.track(value, node)
+        return value
 
 
 def get_isolated_graphmodule(

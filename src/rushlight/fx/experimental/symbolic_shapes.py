@@ -27,8 +27,9 @@ from rushlight._types.symbols import is_symbolic
 
 __all__ = [
     "ConstraintViolationError", "DimDynamic", "Expression", "GuardOnDataDependentSymNode", "RelaxedUnspecConstraint", "ShapeEnv", "ShapeGuard",
-    "StatelessSymbolicContext", "StrictMinMaxConstraint", "SymNode", "ValueRange", "compute_unbacked_bindings", "free_symbols", "free_unbacked_symbols",
-    "guard_int", "guard_or_false", "guard_or_true", "guard_scalar", "guard_size_oblivious", "has_free_symbols", "has_hint", "has_symbolic_sizes_strides",
+    "StatelessSymbolicContext", "StrictMinMaxConstraint", "SymNode", "ValueRange", "bind_symbols", "compute_unbacked_bindings", "eval_guards",
+    "expect_true", "free_symbols", "free_unbacked_symbols", "fx_placeholder_targets", "fx_placeholder_vals", "guard_bool", "guard_float", "guard_int",
+    "guard_or_false", "guard_or_true", "guard_scalar", "guard_size_oblivious", "has_free_symbols", "has_hint", "has_symbolic_sizes_strides",
     "hint_int", "is_concrete_bool", "is_concrete_int", "is_symbolic", "size_hint", "statically_known_true", "sym_and", "sym_eq", "sym_or",
 ]  # fmt: skip
 
@@ -105,6 +106,38 @@ class StatelessSymbolicContext:
         }
 
 
+# ***** graphs with symbols *****
+
+
+def fx_placeholder_vals(gm: Any) -> list[Any]:
+    """What the inputs of a graph were traced with."""
+    return [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"]
+
+
+def fx_placeholder_targets(gm: Any) -> list[str]:
+    """The names of a graph's inputs."""
+    return [n.target for n in gm.graph.nodes if n.op == "placeholder"]
+
+
+def eval_guards(gm: Any, *args: Any, ignore_static: bool = True) -> bool:
+    """Whether a graph with symbolic sizes holds for other arguments.
+
+    >>> import rushlight as torch
+    >>> from rushlight.fx.experimental.proxy_tensor import make_fx
+    >>> graph = make_fx(lambda x: x * 2 if x.shape[0] > 3 else x, tracing_mode="symbolic")(torch.ones(5))
+    >>> eval_guards(graph, torch.ones(4)), eval_guards(graph, torch.ones(2))
+    (True, False)
+    """
+    held: bool = gm.shape_env.evaluate_guards_for_args(fx_placeholder_vals(gm), args)
+    return held
+
+
+def bind_symbols(gm: Any, *args: Any) -> dict[str, int]:
+    """The size that each symbol of a graph has in other arguments."""
+    found: dict[str, int] = gm.shape_env.bind_symbols(fx_placeholder_vals(gm), args)
+    return found
+
+
 # ***** what is asked *****
 
 
@@ -167,6 +200,24 @@ def guard_or_true(a: Any) -> bool:
 def guard_size_oblivious(expr: Any) -> bool:
     """A condition's value."""
     return bool(expr)
+
+
+def expect_true(a: Any, skip: int = 0) -> bool:
+    """Take a condition to be true; a condition that is known has its value."""
+    if not isinstance(a, SymBool):
+        return bool(a)
+    a.require()
+    return True
+
+
+def guard_bool(a: Any) -> bool:
+    """A condition as a plain one; an error where it is unknown."""
+    return bool(a)
+
+
+def guard_float(a: Any) -> float:
+    """A number as a plain one; a guard says that it is this one."""
+    return float(guard_scalar(a))
 
 
 def guard_int(a: Any) -> int:
