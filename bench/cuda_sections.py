@@ -492,7 +492,7 @@ def first_steps(setting: Setting) -> Iterator[Item]:
         def row(label: str = label) -> Values:
             program = _TRAIN.format(module=label, source=str(ROOT / "src"))
             found = []
-            for _ in range(1 if setting.dry else 3):
+            for _ in range(1 if setting.dry else 2):
                 done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise RuntimeError(done.stderr.strip()[-300:])

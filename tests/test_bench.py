@@ -155,6 +155,19 @@ def test_a_row_that_dies_or_hangs_on_a_card_loses_no_other(tmp_path: Path, monke
     assert again.known() == [("rows", "a"), ("rows", "e")]
 
 
+def test_a_section_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs then is no failed row, and is measured by a run that goes on."""
+    bench = imported("cuda")
+    (tmp_path / "section.py").write_text(SECTION.replace("os._exit(7)", "pass"))
+    monkeypatch.setattr(bench, "FILE", tmp_path / "section.py")
+    report, begun = bench.Report(tmp_path), bench.time.monotonic()
+    bench.run_section(report, bench.Section("all", "rows", 2, row_seconds=60), dry=False, end=begun + 60)
+    assert bench.time.monotonic() - begun < 15
+    assert report.data["sections"]["sections"] == {"all": {"ended": "its time was over, in rows/c"}}
+    assert not report.data["complete"] and not report.wrong()
+    assert bench.Report(tmp_path / "again", tmp_path / "cuda.json").known() == [("rows", "a"), ("rows", "b")]
+
+
 def test_a_section_whose_process_never_starts_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = imported("cuda")
     (tmp_path / "section.py").write_text("raise SystemExit('no driver')")

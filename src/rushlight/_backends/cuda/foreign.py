@@ -36,13 +36,13 @@ class ForeignKernels:
                 "RUSHLIGHT_TRITON=own compiles Triton's language for them"
             )
         self.backend.devices.enter(index)
+        facts = ("registers", "local_bytes", "max_threads_per_block")
         with self.backend.devices.unseen():
             module = driver.cuModuleLoadData(image)
             function = driver.cuModuleGetFunction(module, name)
-        if shared > _PLAIN_SHARED:
-            driver.cuFuncSetAttribute(function, FUNCTION["max_dynamic_shared_bytes"], shared)
-        facts = ("registers", "local_bytes", "max_threads_per_block")
-        registers, local, threads = (driver.cuFuncGetAttribute(FUNCTION[fact], function) for fact in facts)
+            if shared > _PLAIN_SHARED:
+                driver.cuFuncSetAttribute(function, FUNCTION["max_dynamic_shared_bytes"], shared)
+            registers, local, threads = (driver.cuFuncGetAttribute(FUNCTION[fact], function) for fact in facts)
         return module, function, registers, local, threads
 
     def launch(

@@ -97,6 +97,9 @@ class CompiledKernel(DeviceKernel):
         self.driver, self.threads, self.shared, self.text = driver, (image.threads, 1, 1), image.shared, image.data
         self.maps = TileMaps(driver, image.maps) if image.maps else None
         self.function = driver.cuModuleGetFunction(driver.cuModuleLoadData(image.data), kernel.name)
+        driver.cuFuncGetAttribute(
+            FUNCTION["local_bytes"], self.function
+        )  # loads its code, which the first launch else does
         if image.shared > _SHARED:
             driver.cuFuncSetAttribute(self.function, FUNCTION["max_dynamic_shared_bytes"], image.shared)
         declare = getattr(driver, "declare_parameters", None)  # of the emulated driver, whose modules do not tell
