@@ -20,6 +20,7 @@ sums at will would break it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rushlight._graph.core import Graph, Node, Value, call_key, live_nodes
@@ -78,7 +79,7 @@ def partition(
         elif only is None or ("input", i) in only:
             locations[value] = ("input", i)
     forward_nodes = {id(n) for n in live_nodes(nodes, outputs)} if only is None else set()
-    kept = _cut(needed, inputs, read, forward_nodes, late, locations, fresh=only is None)
+    kept = _Cut(needed, inputs, read, forward_nodes, late, locations, fresh=only is None).values()
     residuals: list[Value] = []
     saved: list[tuple[str, int]] = []
     for value in kept:
@@ -160,76 +161,72 @@ def _is_late(node: Node, late: set[Value]) -> bool:
     return node.outputs[0] in late
 
 
-def _cost(value: Value, locations: dict[Value, tuple[str, int]], fresh: bool, calls: bool = False) -> int:
-    size = numel(value.shape) * value.dtype.itemsize
-    if calls and value.node is not None and value.node.prim.name != "border":
-        return EVER
-    kind = locations.get(value, ("residual", 0))[0]
-    if value not in locations and not fresh:
-        return EVER
-    if kind == "input":
-        return 100 * size + 2
-    return 99 * size + 1 if kind == "output" else 300 * size + 6400
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The values that are cheapest to save: a minimum cut between the inputs of the forward and the values that are `read`.
 
-
-def _cut(
-    needed: Sequence[Node],
-    inputs: Sequence[Value],
-    read: set[Value],
-    forward: set[int],
-    late: set[Value],
-    locations: dict[Value, tuple[str, int]],
-    fresh: bool,
-) -> list[Value]:
-    """The values to save, in the order in which they are computed; `fresh` allows results that the forward does not
-    return yet.
-
-    Of a graph with borders values inside of calls are saved only where there is no other way: a backward that was
-    derived from the primitives may read them.
+    `needed` are the nodes that compute these, `forward` the identities of those whose results are there anyway, and
+    `late` the values that only the backward has.  `fresh` allows results that the forward does not return yet.
     """
-    bordered = any(node.prim.name == "border" for node in needed)
-    for calls in (True, False) if bordered else (False,):
-        found = _cut_of(needed, inputs, read, forward, late, locations, fresh, calls)
-        if found is not None:
-            return found
-    raise NotImplementedError(
-        "the backward needs values that were not saved and cannot be computed from those that were"
-    )
 
+    needed: Sequence[Node]
+    inputs: Sequence[Value]
+    read: set[Value]
+    forward: set[int]
+    late: set[Value]
+    locations: dict[Value, tuple[str, int]]
+    fresh: bool
 
-def _cut_of(
-    needed: Sequence[Node],
-    inputs: Sequence[Value],
-    read: set[Value],
-    forward: set[int],
-    late: set[Value],
-    locations: dict[Value, tuple[str, int]],
-    fresh: bool,
-    calls: bool,
-) -> list[Value] | None:
-    """The cut, None where there is none; with `calls` nothing inside of a call is saved."""
-    flow = _Flow()
-    order: dict[Value, None] = dict.fromkeys(inputs)
-    for value in inputs:
-        flow.add("source", (value, 0), EVER)
-        flow.add((value, 0), (value, 1), _cost(value, locations, fresh))
-    for node in needed:
-        if _is_late(node, late):
-            continue
-        for value in node.outputs:
-            order[value] = None
-            flow.add((value, 0), (value, 1), _cost(value, locations, fresh, calls))
-            if node.prim.effect is not None or (is_expensive(node) and id(node) in forward):
-                flow.add("source", (value, 0), EVER)
-            for item in node.inputs:
-                flow.add((item, 1), (value, 0), EVER)
-    for value in order:
-        if value in read:
-            flow.add((value, 1), "sink", EVER)
-    side = flow.source_side()
-    if flow.total >= EVER:
-        return None
-    return [v for v in order if (v, 0) in side and (v, 1) not in side]
+    def values(self) -> list[Value]:
+        """The values to save, in the order in which they are computed.
+
+        Of a graph with borders values inside of calls are saved only where there is no other way: a backward that was
+        derived from the primitives may read them.
+        """
+        bordered = any(node.prim.name == "border" for node in self.needed)
+        for calls in (True, False) if bordered else (False,):
+            found = self._found(calls)
+            if found is not None:
+                return found
+        raise NotImplementedError(
+            "the backward needs values that were not saved and cannot be computed from those that were"
+        )
+
+    def _found(self, calls: bool) -> list[Value] | None:
+        """The cut, None where there is none; with `calls` nothing inside of a call is saved."""
+        flow = _Flow()
+        order: dict[Value, None] = dict.fromkeys(self.inputs)
+        for value in self.inputs:
+            flow.add("source", (value, 0), EVER)
+            flow.add((value, 0), (value, 1), self._cost(value))
+        for node in self.needed:
+            if _is_late(node, self.late):
+                continue
+            for value in node.outputs:
+                order[value] = None
+                flow.add((value, 0), (value, 1), self._cost(value, calls))
+                if node.prim.effect is not None or (is_expensive(node) and id(node) in self.forward):
+                    flow.add("source", (value, 0), EVER)
+                for item in node.inputs:
+                    flow.add((item, 1), (value, 0), EVER)
+        for value in order:
+            if value in self.read:
+                flow.add((value, 1), "sink", EVER)
+        side = flow.source_side()
+        if flow.total >= EVER:
+            return None
+        return [v for v in order if (v, 0) in side and (v, 1) not in side]
+
+    def _cost(self, value: Value, calls: bool = False) -> int:
+        size = numel(value.shape) * value.dtype.itemsize
+        if calls and value.node is not None and value.node.prim.name != "border":
+            return EVER
+        kind = self.locations.get(value, ("residual", 0))[0]
+        if value not in self.locations and not self.fresh:
+            return EVER
+        if kind == "input":
+            return 100 * size + 2
+        return 99 * size + 1 if kind == "output" else 300 * size + 6400
 
 
 class _Flow:

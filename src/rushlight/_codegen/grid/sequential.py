@@ -8,6 +8,7 @@ not depend on how programs run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rushlight._codegen.blocks import BlockBuilder, Value
 from rushlight._codegen.grid.combining import Combined
@@ -41,44 +42,48 @@ def scan_kernel(nest: SequentialNest, reverse: bool, sizes: dict[Buffer, int], w
     row = g.elements.inner(g.spread(at, nest.outer), [g.inside(at, rows, high), None])
     items = [Combined(item, index) for item in stage.items]
     carry = [row.expanded(v, (high, 1)) for item in items for v in item.neutral(row)]
+    scan = _Scan(g, row, stage, items, columns, reverse)
     if length <= columns:
-        _scanned(g, row, stage, items, columns, reverse, None, carry)
+        scan.tile(None, carry)
     else:
         step = g.signature.constant(columns, index)
         g.b.for_(
             g.signature.size(0), g.signature.size(length), step, carry,
-            lambda begin, *running: _scanned(g, row, stage, items, columns, reverse, begin, running),
+            lambda begin, *running: scan.tile(begin, running),
         )  # fmt: skip
     return g.signature.finish(ceil_div(rows, high), 4)
 
 
-def _scanned(
-    g: GridBuilder,
-    row: Elements,
-    stage: Stage,
-    items: Sequence[Combined],
-    columns: int,
-    reverse: bool,
-    begin: Value | None,
-    carry: Sequence[Value],
-) -> list[Value]:
-    """One tile of each row: stores what runs through it, and gives where the next one begins."""
-    (loop,), rest, last = stage.loops, list(carry), list[Value]()
-    at = g.places(begin, columns, 1)
-    mask = g.inside(at, stage.work, columns)
-    place = row.apply("sub", g.signature.size(stage.work - 1), at) if reverse else at
-    inside = row.inner({loop: place}, [row.masks[0], mask])
-    tile = (g.rows, columns)
-    for item in items:
-        n = len(item.dtypes)
-        parts = g.b.scan(masked(inside, item, tile), 1, item.combine) if columns > 1 else masked(inside, item, tile)
-        running = item.combine(g.b, [row.expanded(v, tile) for v in rest[:n]], parts)
-        inside.results.update(item.results(inside, running))
-        last += [g.b.expand_dims(v, 1) for v in g.b.reduce(running, 1, _right)] if columns > 1 else running
-        del rest[:n]
-    for store in stage.stores:
-        inside.store(store)
-    return last
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """A scan of some rows, tile by tile: `columns` elements of each row, from the last one on where it is in `reverse`."""
+
+    g: GridBuilder
+    row: Elements
+    stage: Stage
+    items: Sequence[Combined]
+    columns: int
+    reverse: bool
+
+    def tile(self, begin: Value | None, carry: Sequence[Value]) -> list[Value]:
+        """Scan and store a tile that begins with the results `carry`; the results with which the next one begins."""
+        g, row, stage, columns = self.g, self.row, self.stage, self.columns
+        (loop,), rest, last = stage.loops, list(carry), list[Value]()
+        at = g.places(begin, columns, 1)
+        mask = g.inside(at, stage.work, columns)
+        place = row.apply("sub", g.signature.size(stage.work - 1), at) if self.reverse else at
+        inside = row.inner({loop: place}, [row.masks[0], mask])
+        tile = (g.rows, columns)
+        for item in self.items:
+            n = len(item.dtypes)
+            parts = g.b.scan(masked(inside, item, tile), 1, item.combine) if columns > 1 else masked(inside, item, tile)
+            running = item.combine(g.b, [row.expanded(v, tile) for v in rest[:n]], parts)
+            inside.results.update(item.results(inside, running))
+            last += [g.b.expand_dims(v, 1) for v in g.b.reduce(running, 1, _right)] if columns > 1 else running
+            del rest[:n]
+        for store in stage.stores:
+            inside.store(store)
+        return last
 
 
 def _right(b: BlockBuilder, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
