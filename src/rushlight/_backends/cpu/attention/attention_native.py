@@ -86,9 +86,8 @@ class Parts:
         self.name = f"{tile.kind}_{dtype.name}"
         panel = AttentionPanel(kind, tile.lanes, tile.vectors, tile.fma, self.tiles)
         casts = Cast(dtype, real_dtype, tile.lanes, tile.fma), Cast(real_dtype, dtype, tile.lanes, tile.fma)
-        sums = RegisterTile(
-            kind, tile.lanes, tile.rows, tile.vectors, tile.fma
-        )  # only its packing is used: it transposes results
+        # Only its packing is used: it transposes results
+        sums = RegisterTile(kind, tile.lanes, tile.rows, tile.vectors, tile.fma)
         raw = Panels(dtype.itemsize, 1, sums.square) if self.wide else tile.panels
         self.needs: tuple[KernelText, ...] = (
             tile,
@@ -426,9 +425,8 @@ def make_attention(parts: Parts) -> NativeFunction:
     def attention(bufs, ints, piece):
         heads, width, depth = ints.i64[HEADS], ints.i64[WIDTH], up(ints.i64[DEPTH], mr)
         head = piece % heads
-        first = ((ints.i64[QUERIES] - 1) // ints.i64[BLOCK] - piece // heads) * ints.i64[
-            BLOCK
-        ]  # blocks with most keys come first
+        # Blocks with most keys come first
+        first = ((ints.i64[QUERIES] - 1) // ints.i64[BLOCK] - piece // heads) * ints.i64[BLOCK]
         last = min(first + ints.i64[BLOCK], ints.i64[QUERIES])
         keys = ints.i64[KEYS]
         if ints.i64[MASKING] == CAUSAL:

@@ -257,9 +257,8 @@ def _cut_for_registers(desc: dict[str, int], tiles: tuple[RegisterTile, ...]) ->
     group = tiles[0].group
     choose_parts(desc, group)
     time = choose_blocks(desc, tiles)
-    few = (
-        desc["c"] == 1 and desc["k_d"] * desc["k_h"] * desc["k_w"] <= _FEW_TAPS
-    )  # one channel: a kernel, not the cotangents of one image
+    # One channel: a kernel, not the cotangents of one image
+    few = desc["c"] == 1 and desc["k_d"] * desc["k_h"] * desc["k_w"] <= _FEW_TAPS
     if desc["c"] > 1 and desc["x_c"] == 1 or few:  # the channels of a position are contiguous
         placed = {**desc, "channels_inside": group, "taps_first": 1}
         choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)

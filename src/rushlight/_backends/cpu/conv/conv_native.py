@@ -318,9 +318,8 @@ def make_put_positions(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         if acc_position != 1 and desc.i64[W.y_o] == 1:
             put_channels(y, step, bias, desc.i64[W.bias_o], run, outs, acc, acc_position)
-        elif (
-            acc_position != 1 and run >= n
-        ):  # contiguous channels of a position: transposed first, some positions at a time
+        elif acc_position != 1 and run >= n:
+            # Contiguous channels of a position: transposed first, some positions at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
                 transpose_line(lines, acc, acc_position, first, some, run)
@@ -528,9 +527,8 @@ def _make_gathered(form: ConvForm) -> NativeFunction:
         )
         j: i64 = 0
         while j < box.i64[BOX.columns]:
-            if (
-                tile_form == POSITIONS and box.i64[BOX.columns] - j <= low
-            ):  # a remainder that fits the tile with fewer rows
+            # A remainder that fits the tile with fewer rows
+            if tile_form == POSITIONS and box.i64[BOX.columns] - j <= low:
                 tile_form, width = i64(POSITIONS_LOW), i64(low)
             n = list_moves(
                 desc,

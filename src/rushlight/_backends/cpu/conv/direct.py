@@ -229,9 +229,8 @@ class Direct:
                 desc[f"w_{letter}"] *= -1
         desc |= phase or {}
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
-        self.large = (
-            y.number >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
-        )  # larger than the caches
+        # Larger than the caches
+        self.large = y.number >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
         self._bring_together(x, w, y)
         self._block()
         self._cut()
@@ -326,9 +325,8 @@ class Direct:
         if not together and whole:
             desc["extent"] = -(-desc["extent"] // lanes) * lanes
         desc["shift"] = desc["pad_w"] + desc["lead"]
-        begin = (
-            -(-max(desc["shift"], 0) // (v * across * desc["stride_w"])) * v * across
-        )  # first block that reads only elements inside the image
+        # First block that reads only elements inside the image
+        begin = -(-max(desc["shift"], 0) // (v * across * desc["stride_w"])) * v * across
         any_inside = (
             begin * desc["stride_w"] - desc["shift"] + desc["extent"] <= desc["in_w"]
             and begin + v * across <= desc["out_w"]
@@ -400,9 +398,8 @@ class Direct:
         desc["band"] = -(-rounds // r) * r
         desc["bands"] = bands = -(-high // desc["band"])
         desc["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
-        if (
-            desc["together"] and desc["groups"] > 1
-        ):  # vectors of narrow numbers are parts of a cache line: one piece takes all of it
+        # Vectors of narrow numbers are parts of a cache line: one piece takes all of it
+        if desc["together"] and desc["groups"] > 1:
             line = max(_LINE // (lanes * self.item), 1)
             desc["chunk"] = min(-(-desc["chunk"] // line) * line, units)
         if desc["together"] and not desc["y_transpose"] and desc["groups"] > 1:

@@ -100,9 +100,8 @@ class _Lanes:
         ]
 
 
-_Read = Callable[
-    [str, str, int, int], list[str]
-]  # lines that load a vector: its name, start of the phase, phase, element in it
+# Lines that load a vector: its name, start of the phase, phase, element in it
+_Read = Callable[[str, str, int, int], list[str]]
 
 
 def _shifted(

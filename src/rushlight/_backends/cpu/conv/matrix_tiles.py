@@ -21,10 +21,8 @@ MATRIX_GRAIN = 1 << 27  # least multiplications in one chunk of the steps
 _POSITIONS = 512  # rows of sums in one piece, about
 _ROOM = 5 << 18  # bytes of a slab, weights and sums that a piece keeps in the L2 cache
 _TILE = 100.0  # time of one word of a tile, in the unit of `conv_choice`: a step of a vector of the register tile
-_MOVE = (
-    1.5,
-    0.5,
-)  # time of an element of the slab, or of a sum, where channels are apart, and where they are contiguous
+# Time of an element of the slab, or of a sum, where channels are apart, and where they are contiguous
+_MOVE = (1.5, 0.5)
 
 
 @cache

@@ -369,10 +369,8 @@ def conv_rule(node: Node) -> Any:
             cotangent = x.node.inputs[0]
             if cotangent.dtype.wide is cotangent.dtype:
                 return spread_conv(cotangent, w, x.node.params, out.shape, **params)
-            cotangent, taps = (
-                build.convert(cotangent, cotangent.dtype.wide),
-                build.convert(w, w.dtype.wide),
-            )  # overlaps are added before rounding
+            # Overlaps are added before rounding
+            cotangent, taps = (build.convert(cotangent, cotangent.dtype.wide), build.convert(w, w.dtype.wide))
             return build.convert(spread_conv(cotangent, taps, x.node.params, out.shape, **params), x.dtype)
 
         return transposed

@@ -225,12 +225,8 @@ def library_for(kind: str) -> Blas:
 
 GEMM_CONSTANTS = BATCHES - 8  # words of a product's constants after the head, without batches
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
-_DTYPES = {
-    "f32": FLOAT32,
-    "f64": FLOAT64,
-    "c64": COMPLEX64,
-    "c128": COMPLEX128,
-}  # kinds that both the library and our own kernels support
+# Kinds that both the library and our own kernels support
+_DTYPES = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -528,14 +524,12 @@ def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:
     return _KERNELS[key]
 
 
-_GRAIN = (
-    1 << 25
-)  # multiplications in one piece of a large product: below that, packing operands for each piece costs too much
+# Multiplications in one piece of a large product: below that, packing operands for each piece costs too much
+_GRAIN = 1 << 25
 _SMALL_GRAIN = 1 << 22  # least multiplications worth a thread
 _LEAST_GRAIN = 3 << 17  # the same for a single product
-_BATCH_GRAIN = (
-    1 << 18
-)  # the same for small matrices in a batch; with less, the next kernel waits for the other core longer than it gains
+# The same for small matrices in a batch; with less, the next kernel waits for the other core longer than it gains
+_BATCH_GRAIN = 1 << 18
 _TILE = 512
 _MOST_PIECES = 256
 

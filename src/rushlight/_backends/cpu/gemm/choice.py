@@ -40,11 +40,8 @@ from rushlight._native.target import host_target
 __all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "look_again", "name_of", "tried"]
 
 _AMX_FLAGS = {"amx_bf16": ("amx_tile", "amx_bf16"), "amx_i8": ("amx_tile", "amx_int8")}
-_ASK_TILES, _TILE_DATA, _ARCH_PRCTL = (
-    0x1023,
-    18,
-    158,
-)  # Linux on x86-64: permission to use tile state (Documentation/arch/x86/xstate.rst)
+# Linux on x86-64: permission to use tile state (Documentation/arch/x86/xstate.rst)
+_ASK_TILES, _TILE_DATA, _ARCH_PRCTL = (0x1023, 18, 158)
 FEW = 32  # rows, columns or steps below which a product is thin
 # rows, columns and steps of the measured product of each size, in periods
 SIZES = {

@@ -151,9 +151,8 @@ def make_macro(form: Form) -> NativeFunction:
     def macro(a, b, c, c_row, c_col, words, rows, columns, add):
         a_step, b_step = size * mr * words, size * nr * (words + before)
         tall, wide = (rows + mr - 1) // mr, (columns + nr - 1) // nr
-        if (
-            tall * mr > wide * nr
-        ):  # the larger operand is read once, and its next panel while the tiles of one are computed
+        # The larger operand is read once, and its next panel while the tiles of one are computed
+        if tall * mr > wide * nr:
             some = (a_step // wide + LINE - 1) // LINE * LINE
             for i in range(tall):
                 for j in range(wide):
@@ -227,9 +226,8 @@ def make_finish(form: Form) -> NativeFunction:
 
     @native("void(ptr, i64, i64, ptr, i64, i64, i64)", name=f"finish_{form.name}")
     def finish(c, c_row, c_col, sums, row, rows, columns):
-        if (
-            c_col == 1 and row == columns and c_row == columns
-        ):  # contiguous in both: one call, as a call for each short row would cost more than its work
+        # Contiguous in both: one call, as a call for each short row would cost more than its work
+        if c_col == 1 and row == columns and c_row == columns:
             convert(c, sums, rows * columns)
             rows = i64(0)
         for i in range(rows):

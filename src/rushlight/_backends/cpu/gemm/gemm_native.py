@@ -67,9 +67,8 @@ def pitch_of(n, most, nr, whole_rows, once):
     """The row pitch of sums that become n elements of C each: the pitch of C, if C is contiguous."""
     if not whole_rows or n >= most:
         return most
-    return (
-        n if once else (n + nr - 1) // nr * nr
-    )  # elements that tiles write beyond a row are overwritten, unless something is added to them
+    # Elements that tiles write beyond a row are overwritten, unless something is added to them
+    return n if once else (n + nr - 1) // nr * nr
 
 
 def _cost_apart(form: Form) -> NativeFunction:
@@ -240,17 +239,11 @@ def _make_blocked(
     plain = form.narrow is None
     finish = macro if plain else make_finish(form)
     c_size = form.result.itemsize
-    rows_max, columns_max, depth_max = (
-        round_up(ROWS, mr),
-        round_up(COLUMNS, tile.columns) // pair,
-        form.depth * group // pair,
-    )
+    rows_max, columns_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair
+    depth_max = form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
-    direct, rounds, cost_apart = (
-        macro if form.rounded is None else make_direct(form),
-        form.rounded is not None,
-        _cost_apart(form),
-    )
+    rounds, cost_apart = form.rounded is not None, _cost_apart(form)
+    direct = make_direct(form) if rounds else macro
     may_transpose = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = scales

@@ -85,10 +85,8 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
     )
     step_field, k_field = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
     before = form.before if side else 0
-    pair, twice = (
-        form.pair,
-        form.pair if side else 1,
-    )  # a complex number of B takes twice the room of one of A, and none has a prologue
+    # A complex number of B takes twice the room of one of A, and none has a prologue
+    pair, twice = (form.pair, form.pair if side else 1)
     some, raw_bytes, tag = round_up(MADE, width), scratch_bytes(form)[3], f"{'ab'[side]}_{form.name}"
 
     @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, ptr)", name=f"made_{tag}")

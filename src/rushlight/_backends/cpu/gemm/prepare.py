@@ -144,10 +144,8 @@ def _half_product(a: Any, b: Any, dtype: DType) -> Any:
 
 # ***** products that are better sums *****
 
-MANY, TINY = (
-    64,
-    512,
-)  # fewest matrices of a batch, and most multiplications, for which plain sums are faster than matrix kernels
+# Fewest matrices of a batch, and most multiplications, for which plain sums are faster than matrix kernels
+MANY, TINY = (64, 512)
 SMALL = 9  # most elements of a small matrix for which rows of many narrow numbers are multiplied by plain sums too
 SPLIT_STEPS = 4096  # fewest steps whose sums may be divided for a small result
 SPLIT_RESULT = 1 << 14  # most elements of such a result

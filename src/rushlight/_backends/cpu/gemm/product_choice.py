@@ -350,9 +350,8 @@ def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
 def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSED) -> list[Launch]:
     """A large product: one kernel packs the operands, one multiplies."""
     before = list(fusion.prologues) or [None, None]
-    along = [
-        step is not None and step.part.transposed == bool(side) for side, step in enumerate(before)
-    ]  # whether rows of the prologue's rectangles run along k
+    # Whether rows of the prologue's rectangles run along k
+    along = [step is not None and step.part.transposed == bool(side) for side, step in enumerate(before)]
     c_row, c_column = shape.strides[2]
     # C transposed = B transposed @ A transposed, where operands are of one dtype
     transposed = c_column != 1 and c_row == 1 and all(form.other is form.source for form in forms)
