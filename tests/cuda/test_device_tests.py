@@ -65,6 +65,12 @@ def test_what_is_here() -> None:
     assert common_cuda.TEST_MULTIGPU is (torch.cuda.device_count() > 1)
 
 
+def test_cycles_are_measured() -> None:
+    assert common_utils.get_cycles_per_ms() > 0
+    with pytest.raises(RuntimeError, match="none of type xpu"):
+        common_utils.get_cycles_per_ms("xpu")
+
+
 def test_leaks_are_found() -> None:
     case, kept = common_utils.TestCase(), []
     with case.assertLeaksNoCudaTensors():
