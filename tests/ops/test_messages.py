@@ -85,6 +85,14 @@ t.einsum("i,i->", a.k[0], a.v) | t.einsum("i,j->ij", a.k[0], a.v) | t.einsum("i,
 t.einsum("ij,jk,k->i", a.k, a.k, a.v) | t.einsum("i,j->", a.k[0], a.v) | t.einsum("ij,k->i", a.k, a.v) | t.einsum("ij,j->i", a.k[:, :1], a.v[:1])
 """
 
+# Integers that are asked to require gradients, when made and afterwards.
+REQUIRED = """
+t.tensor([1], requires_grad=True) | t.zeros(1, dtype=t.int64, requires_grad=True) | t.arange(3, requires_grad=True) | a.at.new_ones(1, requires_grad=True)
+t.full((3,), 1, requires_grad=True) | t.ones_like(a.at, requires_grad=True) | t.randperm(3, requires_grad=True) | t.asarray([1], requires_grad=True)
+t.frombuffer(bytearray(8), dtype=t.int64, requires_grad=True) | a.at.requires_grad_() | setattr(a.at, "requires_grad", True) | t.nn.Parameter(a.at)
+a.at.requires_grad_(False) | a.c.requires_grad_() | t.eye(2, dtype=t.complex64, requires_grad=True) | t.empty(2, dtype=t.int64, requires_grad=1)
+"""
+
 
 def calls(text: str) -> list[str]:
     return [line.strip() for line in text.replace("\n", "|").split("|") if line.strip()]
@@ -103,7 +111,9 @@ def outcome(call: str, t: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "table", [OUT, LINALG, REDUCTIONS, SPECTRA, MIXED], ids=["out", "linalg", "reductions", "spectra", "mixed"]
+    "table",
+    [OUT, LINALG, REDUCTIONS, SPECTRA, MIXED, REQUIRED],
+    ids=["out", "linalg", "reductions", "spectra", "mixed", "required"],
 )
 def test_refusals_are_told_in_the_same_words(table: str) -> None:
     import torch

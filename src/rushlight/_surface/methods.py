@@ -318,7 +318,10 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
         and (not requires_grad or self._autograd_meta is None or not self._autograd_meta.creation)
     ):
         return self  # a leaf as it is
-    self.requires_grad = as_flag("requires_grad_", "requires_grad", requires_grad)
+    wanted = as_flag("requires_grad_", "requires_grad", requires_grad)
+    if wanted and not (self._spec.dtype.is_floating_point or self._spec.dtype.is_complex):
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+    self.requires_grad = wanted
     return self
 
 

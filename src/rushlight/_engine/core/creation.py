@@ -74,7 +74,10 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
     if STATE.word & INFERENCE:
         meta_of(made).inference = True
     if requires_grad is not False and requires_grad is not None:
-        made.requires_grad = as_flag("empty", "requires_grad", requires_grad)
+        wanted = as_flag("empty", "requires_grad", requires_grad)
+        if wanted and not (made._spec.dtype.is_floating_point or made._spec.dtype.is_complex):
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+        made.requires_grad = wanted
     if RUNS.now is not None and (requires_grad or made._autograd_meta is not None):
         runs = RUNS.now
         if made._autograd_meta is not None or not isinstance(runs, PlanSequence) or not runs.leaf(made):
