@@ -47,8 +47,9 @@ def architecture_of(properties: Mapping[str, Any], known: tuple[str, ...]) -> st
         return own
     older = [(int(name[3:]), name) for name in known if name[3:].isdigit() and int(name[3:]) <= 10 * major + minor]
     if not older:
+        oldest = f"{known[0][3:-1]}.{known[0][-1]}"
         raise NotImplementedError(
-            f"no code is generated for compute capability {major}.{minor}; the oldest is {known[0]}"
+            f"no code is generated for GPUs of compute capability {major}.{minor}: they must have {oldest} or newer"
         )
     return max(older)[1]
 
