@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from rushlight._codegen.blocks import Kernel, Pointer, Tile
 from rushlight._codegen.blocks.expressions import TermBuilder
 from rushlight._codegen.threads import ThreadKernel, lower
 from rushlight._codegen.threads.form import Instruction
-from rushlight._types.dtype import FLOAT16, FLOAT32, INT32
+from rushlight._types.dtype import FLOAT16, FLOAT32, INT32, DType
 
 
 def transpose() -> Kernel:
@@ -26,9 +27,9 @@ def transpose() -> Kernel:
     return b.finish(warps=4, divisible={0: 16, 1: 16})
 
 
-def product() -> Kernel:
-    """A loop in which shared memory is written and read in each turn."""
-    b = TermBuilder("product", [Tile(Pointer(FLOAT16))] * 2 + [Tile(Pointer(FLOAT32))], line=("user.py", 9))
+def product(dtype: DType = FLOAT16) -> Kernel:
+    """A loop in which shared memory is written and read in each turn; of float32 by a second loop, along k."""
+    b = TermBuilder("product", [Tile(Pointer(dtype))] * 2 + [Tile(Pointer(FLOAT32))], line=("user.py", 9))
     x, y, out = b.terms
     flat = b.index(256).reshape(16, 16)
 
@@ -58,7 +59,20 @@ def barriers(made: ThreadKernel) -> list[tuple[list[Instruction], Instruction]]:
     return found
 
 
-@pytest.mark.parametrize("build", [transpose, product])
+def test_a_loop_waits_in_front_where_that_is_enough() -> None:
+    """Of float32 a product's own loop only reads: its threads wait once before it, and not in each of its turns."""
+    loops = [(lower(product(FLOAT32)).body, 0)]
+    depths = []
+    while loops:
+        body, depth = loops.pop()
+        for instruction in body.instructions:
+            loops += [(inner, depth + 1) for inner in instruction.bodies]
+            if instruction.kind == "barrier":
+                depths.append(depth)
+    assert sorted(depths, reverse=True)[:3] == [1, 1, 0]  # before operands are written, and before they are read
+
+
+@pytest.mark.parametrize("build", [transpose, product, partial(product, FLOAT32)])
 def test_each_barrier_is_needed(build: Callable[[], Kernel]) -> None:
     kernel = build()
     run(lower(kernel), kernel)

@@ -25,6 +25,7 @@ from .layout import (
     axis_bits,
     before_broadcast,
     before_permute,
+    bits_of,
     blocked,
     without_bits,
 )
@@ -186,8 +187,10 @@ class Layouts:
         if max(self.known[pointer].contiguous) == 1 and pointer in self.of:
             layout = self.of[pointer]  # addresses without any order: they stay where they are
         elif op.kind == "store" and op.operands[1] in self.of:
-            if op.attributes.get("as_held") or math.prod(shape) <= 32 * self.warps:
-                layout = self.of[op.operands[1]]  # less than an element a thread: no exchange pays
+            held = self.of[op.operands[1]]
+            few = math.prod(shape) <= 32 * self.warps  # less than an element a thread: no exchange pays
+            if op.attributes.get("as_held") or few or (pointer not in self.of and _as_near(held, layout)):
+                layout = held
         self._access[op] = layout
 
     def vector(self, op: Op, layout: Layout) -> int:
@@ -226,8 +229,7 @@ class Layouts:
         if op in self.dots:
             return self.dots[op]
         if op.kind == "dot":
-            form = matrix_layouts.form_of(op, self.capability)
-            return self.product(op, form) if form else self.memory(result.shape)
+            return self.product(op, matrix_layouts.form_of(op, self.capability))
         if op.kind == "scan":
             return self.anchor(op.operands)
         if op.kind == "reduce":
@@ -240,8 +242,11 @@ class Layouts:
         source = self.of.get(op.operands[0])
         return (moved(op, source) if source is not None else None) or self.memory(result.shape)
 
-    def product(self, op: Op, form: matrix_layouts.MatrixForm) -> Layout:
-        """The layout of the accumulators of a `dot`."""
+    def product(self, op: Op, form: matrix_layouts.MatrixForm | None) -> Layout:
+        """The layout of the accumulators of a `dot`; without a form, of sums that are made one by one."""
+        if form is None:
+            shape = op.results[0].shape
+            return self.memory(shape) if op in self.chained else matrix_layouts.square_layout(shape, self.warps)
         return matrix_layouts.result_layout(op, form, self.warps, op in self.chained)
 
     def factors(self, op: Op, form: matrix_layouts.MatrixForm) -> tuple[Layout, Layout]:
@@ -322,6 +327,12 @@ class Layouts:
         for operand in op.operands if source is not None else []:
             assert source is not None
             self._back(operand, source, params, found)
+
+
+def _as_near(held: Layout, layout: Layout) -> bool:
+    """Whether threads that hold a tile write as long runs of memory as they would after an exchange: 8 lanes together."""
+    width = bits_of(layout.run())
+    return width > 0 and held.registers[:width] == layout.registers[:width] and held.lanes[:3] == layout.lanes[:3]
 
 
 _CONTROL = {"for": Layouts._for, "while": Layouts._while, "if": Layouts._if}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 __all__ = [
     "NONE", "Layout", "after_broadcast", "after_permute", "axis_bits", "before_broadcast", "before_permute", "bits_of",
-    "blocked", "without_bits",
+    "blocked", "filled", "without_bits",
 ]  # fmt: skip
 
 NONE = -1
@@ -105,10 +105,11 @@ def blocked(shape: Sequence[int], warps: int, order: Sequence[int], vector: int)
     one_dim = sum(1 for s in shape if s > 1) <= 1
     taken = free[:count] if one_dim else free[max(len(free) - count, 0) :]
     registers += [b for b in free if b not in taken]
-    return Layout(tuple(registers), _filled(lanes, LANE_BITS), _filled(taken, count))
+    return Layout(tuple(registers), filled(lanes, LANE_BITS), filled(taken, count))
 
 
-def _filled(bits: Sequence[int], count: int) -> tuple[int, ...]:
+def filled(bits: Sequence[int], count: int) -> tuple[int, ...]:
+    """So many bits of a place, of which the last make no difference."""
     return (*bits, *[NONE] * (count - len(bits)))
 
 

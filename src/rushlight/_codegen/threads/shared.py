@@ -1,7 +1,8 @@
 """Shared memory: places for the buffers of a kernel, and the barriers between those who write and those who read.
 
 Buffers that are not alive at the same time may share bytes.  A barrier stands before an access that touches bytes which
-another thread may have written, or before a write of bytes which another may have read, since the last barrier.
+another thread may have written, or before a write of bytes which another may have read, since the last barrier.  Where
+one in front of a loop spares some in its turns, it stands there.
 """
 
 from __future__ import annotations
@@ -127,6 +128,9 @@ class _State:
 class _Barriers:
     """Inserts barriers where they are needed."""
 
+    def __init__(self) -> None:
+        self.count = 0  # of barriers that were found to be needed
+
     def walk(self, body: Body, state: _State, insert: bool) -> _State:
         made: list[Instruction] = []
         for instruction in body.instructions:
@@ -140,9 +144,26 @@ class _Barriers:
 
     def _before(self, instruction: Instruction, state: _State) -> Iterator[Instruction]:
         access = _access(instruction)
-        if access is not None and state.touches(*access):
+        if access is not None and state.touches(*access) or self._spares(instruction, state):
             state.clear()
+            self.count += 1
             yield Instruction("barrier", [], [], {}, line=instruction.line)
+
+    def _spares(self, instruction: Instruction, state: _State) -> bool:
+        """Whether a barrier in front of a loop spares some inside."""
+        if instruction.kind not in ("for", "while"):
+            return False
+        fresh = state.copy()
+        fresh.clear()
+        return fresh.key() != state.key() and self._inside(instruction, fresh) < self._inside(instruction, state)
+
+    def _inside(self, loop: Instruction, state: _State) -> int:
+        """How many barriers stand in a loop that begins in a state."""
+        counting = _Barriers()
+        entry = counting.entry(loop, state)
+        counting.count = 0
+        counting._turn(loop, entry, insert=False)
+        return counting.count
 
     def _through(self, instruction: Instruction, state: _State, insert: bool) -> _State:
         kind = instruction.kind
@@ -168,15 +189,18 @@ class _Barriers:
             for end in ends[1:]:
                 ends[0].join(end)
             return ends[0]
-        entry = state.copy()
-        while True:  # what a turn leaves is there at the begin of the next
-            before = entry.key()
-            entry.join(self._turn(instruction, entry.copy(), insert=False))
-            if entry.key() == before:
-                break
-        end = self._turn(instruction, entry.copy(), insert)
+        end = self._turn(instruction, self.entry(instruction, state), insert)
         end.join(state)
         return end
+
+    def entry(self, loop: Instruction, state: _State) -> _State:
+        """The state in which turns of a loop begin: what a turn leaves is there at the begin of the next."""
+        entry = state.copy()
+        while True:
+            before = entry.key()
+            entry.join(self._turn(loop, entry.copy(), insert=False))
+            if entry.key() == before:
+                return entry
 
     def _turn(self, instruction: Instruction, state: _State, insert: bool) -> _State:
         for body in instruction.bodies:

@@ -6,14 +6,17 @@ says which bit of row and column the bits of register and lane are; NVIDIA's "Pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rushlight._codegen.blocks import Kernel, Op, Value
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT16, FLOAT32, INT8, INT32, DType
 
-from ..layout import NONE, Layout, bits_of
+from ..layout import LANE_BITS, NONE, Layout, bits_of, filled
 
-__all__ = ["FORMS", "Fragment", "MatrixForm", "chained_products", "form_of", "operand_layouts", "result_layout"]
+__all__ = [
+    "FORMS", "Fragment", "MatrixForm", "chained_products", "form_of", "operand_layouts", "result_layout", "square_layout",
+]  # fmt: skip
 
 R, C = "row", "column"
 Bit = tuple[str, int]
@@ -147,6 +150,28 @@ def operand_layouts(op: Op, form: MatrixForm, warps: int, by_rows: bool = False)
     a = _layout(form.a, (m, k), (form.m, form.k), places, warps, {C})
     b = _layout(form.b, (k, n), (form.k, form.n), places, warps, {R})
     return a, b
+
+
+def square_layout(shape: Sequence[int], warps: int) -> Layout:
+    """The layout of sums that threads make one by one: each has a block that is as near to a square as can be, so that it
+    reads few operands for a product.
+
+    Four columns lie together.  Lanes share out columns first: those that read from different rows at once are few.
+    """
+    n, m = bits_of(shape[-1]), bits_of(shape[-2])
+    columns, rows = list(range(n)), list(range(n, n + m))
+    batch = [n + m + bit for bit in range(sum(map(bits_of, shape[:-2])))]
+    count = max(n + m + len(batch) - LANE_BITS - bits_of(warps), 0)
+    wide = min(max((count + 1) // 2, 2), count, n)
+    registers, columns = columns[: min(wide, 2)], columns[min(wide, 2) :]
+    columns, far = columns[: len(columns) - (wide - len(registers))], columns[len(columns) - (wide - len(registers)) :]
+    lanes, columns = columns[:LANE_BITS], columns[LANE_BITS:]
+    lanes, rows = lanes + rows[: LANE_BITS - len(lanes)], rows[LANE_BITS - len(lanes) :]
+    free = rows + columns + batch
+    registers += free[: max(count - wide, 0)] + far
+    rest = free[max(count - wide, 0) :]
+    lanes, rest = lanes + rest[: LANE_BITS - len(lanes)], rest[LANE_BITS - len(lanes) :]
+    return Layout(tuple(registers), filled(lanes, LANE_BITS), filled(rest, bits_of(warps)))
 
 
 def _layout(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from rushlight._codegen.blocks import Op
 from rushlight._codegen.blocks import Value as TileValue
 from rushlight._types.dtype import FLOAT32, INT32, DType
 
+from ..choose import ACCESS_BYTES
 from ..exchange import Swizzle, access_width, write_shared
 from ..form import Buffer, Registers, Value
 from ..layout import Layout, bits_of
@@ -90,30 +94,68 @@ def _parts(lo: Lowering, x: Value) -> tuple[Value, Value]:
 
 # ***** one by one *****
 
+_TURN = 2  # steps along k whose elements of a thread's rows are read at once
+
 
 def _one_by_one(lo: Lowering, op: Op) -> None:
-    """Every thread makes its elements of c: operands in shared memory, a loop over k, products and sums rounded each."""
-    a, b, c = op.operands
-    layout, dtype = lo.layouts.memory(c.shape), c.dtype
+    """Every thread makes its elements of c: operands in shared memory, a loop over k, sums rounded at each step."""
+    a, _, c = op.operands
+    layout, dtype = lo.layouts.product(op, None), c.dtype
     wide = FLOAT32 if dtype.itemsize < 4 and dtype.kind == "f" else dtype
     held = lo.b.spread(_convert(lo, lo.value(c, layout), wide), layout.size)
-    buffers = [_staged(lo, v) for v in (a, b)]
     k = a.shape[-1]
-    offsets = [_offsets(lo, layout, c.shape, v.shape, side, v.dtype.itemsize) for v, side in ((a, 0), (b, 1))]
-    steps = [a.dtype.itemsize, b.shape[-1] * b.dtype.itemsize]
-    low, high, one = (lo.b.number(n, INT32) for n in (0, k, 1))
+    turn = min(k, _TURN, max(1, ACCESS_BYTES // a.dtype.itemsize))
+    rows, columns = (_Factor(lo, layout, op, side, turn) for side in (0, 1))
+    low, high, each = (lo.b.number(n, INT32) for n in (0, k, turn))
     with lo.b.body([Registers(INT32, 1, True), held.type]) as body:
         index, total = body.params
-        factors = []
-        for offset, step, buffer, v in zip(offsets, steps, buffers, (a, b), strict=True):
-            place = lo.b.pointwise("add", offset, lo.b.pointwise("mul", index, lo.b.number(step, INT32)))
-            got = lo.b.emit(
-                "shared_load", [place], [Registers(v.dtype, layout.size)], buffer=buffer, dtype=v.dtype, vector=1
-            ).result
-            factors.append(_convert(lo, got, wide))
-        body.yielded = [lo.b.pointwise("add", total, lo.b.pointwise("mul", *factors))]
-    made = lo.b.emit("for", [low, high, one, held], [held.type], [body]).result
+        left, right = (_convert(lo, factor.read(lo, index), wide) for factor in (rows, columns))
+        for step in range(turn):
+            x, y = (f.of_step(lo, v, step) for f, v in ((rows, left), (columns, right)))
+            if wide.kind == "f":
+                total = lo.b.pointwise("fma", x, y, total)
+            else:
+                total = lo.b.pointwise("add", total, lo.b.pointwise("mul", x, y))
+        body.yielded = [total]
+    made = lo.b.emit("for", [low, high, each, held], [held.type], [body]).result
     lo.give(op.results[0], _convert(lo, made, dtype), layout)
+
+
+class _Factor:
+    """An operand in shared memory, and what a thread reads of it for some steps along k: rows of a (side 0), or columns of b."""
+
+    def __init__(self, lo: Lowering, layout: Layout, op: Op, side: int, turn: int) -> None:
+        value = op.operands[side]
+        self.dtype, self.side, self.turn = value.dtype, side, turn
+        self.buffer = _staged(lo, value)
+        self.step = 1 if side == 0 else value.shape[-1]
+        place = partial(_place, op.results[0].shape, value.shape, side)
+        places = [place(e) for e in layout.table()]
+        own = list(dict.fromkeys(places))
+        self.count, self.number = len(own), [own.index(p) for p in places]
+        run = min(layout.run(), len(own), max(1, ACCESS_BYTES // self.dtype.itemsize))
+        self.vector = turn if side == 0 else run
+        steps = [s * self.step for s in range(turn)]
+        table = [p + s for p in own for s in steps] if side == 0 else [p + s for s in steps for p in own]
+        lanes, warps = ([place(base) * self.dtype.itemsize for base in bases] for bases in layout.bases())
+        self.offsets = lo.b.index([e * self.dtype.itemsize for e in table], lanes, warps)
+
+    def read(self, lo: Lowering, index: Value) -> Value:
+        """The elements of some steps from `index` on."""
+        b = lo.b
+        place = b.pointwise(
+            "add", self.offsets, b.pointwise("mul", index, b.number(self.step * self.dtype.itemsize, INT32))
+        )
+        registers = Registers(self.dtype, self.count * self.turn)
+        return b.emit(
+            "shared_load", [place], [registers], buffer=self.buffer, dtype=self.dtype, vector=self.vector
+        ).result
+
+    def of_step(self, lo: Lowering, read: Value, step: int) -> Value:
+        """The element for each sum at one of the steps."""
+        if self.side == 0:
+            return lo.b.pick([read], [(0, n * self.turn + step) for n in self.number])
+        return lo.b.pick([read], [(0, step * self.count + n) for n in self.number])
 
 
 def _staged(lo: Lowering, value: TileValue) -> Buffer:
@@ -125,21 +167,12 @@ def _staged(lo: Lowering, value: TileValue) -> Buffer:
     return buffer
 
 
-def _offsets(
-    lo: Lowering, layout: Layout, shape: tuple[int, ...], operand: tuple[int, ...], side: int, itemsize: int
-) -> Value:
-    """Byte offsets of the rows of a (side 0) or the columns of b (side 1) that go with each element of c."""
-    n = bits_of(shape[-1])
-    m = bits_of(shape[-2])
-    rows_of_operand, width = bits_of(operand[-2]), bits_of(operand[-1])
-
-    def place(element: int) -> int:
-        column, row, batch = element & (1 << n) - 1, element >> n & (1 << m) - 1, element >> n + m
-        inner = row << width if side == 0 else column
-        return (inner + (batch << rows_of_operand + width)) * itemsize
-
-    lanes, warps = ([place(base) for base in bases] for bases in layout.bases())
-    return lo.b.index([place(e) for e in layout.table()], lanes, warps)
+def _place(shape: Sequence[int], operand: Sequence[int], side: int, element: int) -> int:
+    """The element of a (side 0) or b where the row or the column begins that goes with an element of c."""
+    n, m = bits_of(shape[-1]), bits_of(shape[-2])
+    width = bits_of(operand[-1])
+    column, row, batch = element & (1 << n) - 1, element >> n & (1 << m) - 1, element >> n + m
+    return (row << width if side == 0 else column) + (batch << bits_of(operand[-2]) + width)
 
 
 HANDLERS["dot"] = _dot

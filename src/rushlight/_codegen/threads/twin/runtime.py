@@ -44,9 +44,55 @@ define internal void @rl.race(ptr %ctx, ptr %shadow, i64 %offset, i64 %size, i32
 entry:
   %epoch = load i32, ptr %shadow
   %entries = getelementptr i8, ptr %shadow, i64 16
+  %part = and i64 %size, 3
+  %whole = icmp eq i64 %part, 0
+  %apart = icmp ne i32 %kind, 2
+  %quick = and i1 %whole, %apart
+  br i1 %quick, label %words, label %bytes
+words:
+  !splat %ev e0 <16 x i32> i32 %epoch
+  !splat %tv t0 <16 x i32> i32 %thread
+  %store = icmp eq i32 %kind, 1
+  %reads = select i1 %store, i16 4369, i16 0
+  br label %word
+word:
+  %at4 = phi i64 [0, %words], [%next4, %mark]
+  %start = add i64 %offset, %at4
+  %four = getelementptr [4 x i32], ptr %entries, i64 %start
+  %q = load <16 x i32>, ptr %four, align 4
+  %e = icmp eq <16 x i32> %q, %ev
+  %t = icmp ne <16 x i32> %q, %tv
+  %eb = bitcast <16 x i1> %e to i16
+  %tb = bitcast <16 x i1> %t to i16
+  %t1 = lshr i16 %tb, 1
+  %e2 = lshr i16 %eb, 2
+  %t3 = lshr i16 %tb, 3
+  %c0 = and i16 %eb, %t1
+  %c1 = and i16 %c0, 4369
+  %c2 = and i16 %e2, %t3
+  %c3 = and i16 %c2, %reads
+  %c4 = or i16 %c1, %c3
+  %clash = icmp ne i16 %c4, 0
+  br i1 %clash, label %bytes, label %mark
+mark:
+  %es = shufflevector <16 x i1> %e, <16 x i1> poison, <16 x i32> <i32 0, i32 0, i32 0, i32 2, i32 0, i32 0, i32 0, i32 6, i32 0, i32 0, i32 0, i32 10, i32 0, i32 0, i32 0, i32 14>
+  %several = and <16 x i1> %es, %t
+  %reader = select <16 x i1> %several, <16 x i32> splat (i32 -1), <16 x i32> %tv
+  %lefts = shufflevector <16 x i32> %ev, <16 x i32> %tv, <16 x i32> <i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16>
+  %written = shufflevector <16 x i32> %lefts, <16 x i32> %q, <16 x i32> <i32 0, i32 1, i32 18, i32 19, i32 4, i32 5, i32 22, i32 23, i32 8, i32 9, i32 26, i32 27, i32 12, i32 13, i32 30, i32 31>
+  %rights = shufflevector <16 x i32> %ev, <16 x i32> %reader, <16 x i32> <i32 0, i32 1, i32 2, i32 19, i32 4, i32 5, i32 6, i32 23, i32 8, i32 9, i32 10, i32 27, i32 12, i32 13, i32 14, i32 31>
+  %seen = shufflevector <16 x i32> %rights, <16 x i32> %q, <16 x i32> <i32 16, i32 17, i32 2, i32 3, i32 20, i32 21, i32 6, i32 7, i32 24, i32 25, i32 10, i32 11, i32 28, i32 29, i32 14, i32 15>
+  %marked = select i1 %store, <16 x i32> %written, <16 x i32> %seen
+  store <16 x i32> %marked, ptr %four, align 4
+  %next4 = add i64 %at4, 4
+  %further = icmp ult i64 %next4, %size
+  br i1 %further, label %word, label %finished
+finished:
+  ret void
+bytes:
   br label %loop
 loop:
-  %k = phi i64 [0, %entry], [%k1, %next]
+  %k = phi i64 [0, %bytes], [%k1, %next]
   %byte = add i64 %offset, %k
   %at = getelementptr [4 x i32], ptr %entries, i64 %byte
   %we = load i32, ptr %at
