@@ -111,6 +111,31 @@ def ahead(p, nbytes):
         prefetch(p + i)
 
 
+def _make_held(tile: RegisterTile | AmxTile, tiles: NativeFunction, arguments: int) -> NativeFunction:
+    """`tiles`, a function of three addresses and so many numbers, with the tile registers of a `held` tile configured
+    before and released after it."""
+    if not isinstance(tile, AmxTile) or not tile.held:
+        return tiles
+    begin, end = (extern(symbol, "void()") for symbol in tile.bounds)
+    if arguments == 5:
+
+        @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"held_{tiles.symbol}")
+        def held(a, b, out, row, words, rows, columns, add):
+            begin()
+            tiles(a, b, out, row, words, rows, columns, add)
+            end()
+
+        return held
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"held_{tiles.symbol}")
+    def held_apart(a, b, c, c_row, c_col, words, rows, columns, add):
+        begin()
+        tiles(a, b, c, c_row, c_col, words, rows, columns, add)
+        end()
+
+    return held_apart
+
+
 def make_macro(form: Form) -> NativeFunction:
     """`void(a, b, c, c_row, c_col, words, rows, columns, add)`: all tiles of packed blocks, into sums."""
     tile, before = form.tile, form.before
@@ -169,7 +194,7 @@ def make_macro(form: Form) -> NativeFunction:
                     to = c + total * (i * mr * c_row + j * nr * c_col)
                     at(a + i * a_step, b + j * b_step, to, c_row, c_col, words, rows - i * mr, columns - j * nr, add)
 
-    return macro
+    return _make_held(tile, macro, 6)
 
 
 def make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
@@ -191,7 +216,7 @@ def make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
             for i in range(0, rows, mr):
                 kernel(a + size * i * words, b + size * j * words, out + total * (i * row + j), row, words, add)
 
-    return whole
+    return _make_held(tile, whole, 5)
 
 
 def make_direct(form: Form) -> NativeFunction:

@@ -81,7 +81,8 @@ class Form:
             None if h else Cast(d, taken, tile.lanes, tile.fma)
             for h, d in zip(direct, (self.source, self.other), strict=True)
         ]
-        self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
+        rounds = tile.kind == "amx_bf16" and result is _dtypes.BFLOAT16
+        self.narrow = Cast(sums, result, tile.lanes, tile.fma, rounds) if sums is not result else None
         self.raw = [
             tile.panels if cast is None else Panels(cast.source.itemsize * tile.group, tile.group, n)
             for cast in self.widen

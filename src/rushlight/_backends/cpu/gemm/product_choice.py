@@ -271,7 +271,7 @@ def amx_forms(kind: str, source: DType, result: DType, other: DType | None = Non
     """The form around matrix tiles, and one with the small register tile, which products of few rows fill better."""
     instruction = "tdpbf16ps" if kind == "amx_bf16" else "tdpbssd" if source.is_signed else "tdpbusd"
     small = (host_forms(source, result, other) or ())[1:]
-    return (Form(source, result, AmxTile(kind, instruction), other), *small)
+    return (Form(source, result, AmxTile(kind, instruction, held=True), other), *small)
 
 
 def amx_maker(

@@ -20,6 +20,7 @@ else:
 
 __all__ = ["Cast", "Pairs", "Panels"]
 
+_ROUNDED = 4  # fewest elements of a vector that processors round by one instruction
 _WORDS = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "i64"}  # words of 16 bytes are moved as two of 8
 
 
@@ -65,13 +66,17 @@ class Panels(KernelText):
 
 class Cast(FunctionText):
     """`symbol(out, x, n)`: n elements converted from one dtype to another, as the primitive `convert` does it; `text`
-    defines it."""
+    defines it.
 
-    __slots__ = ("fma", "lanes", "source", "target")
+    With `rounds`, float32 becomes bfloat16 by the instruction of processors that have it (vcvtneps2bf16), which takes
+    subnormal numbers for zeros, as the sums of such processors' products are.
+    """
 
-    def __init__(self, source: DType, target: DType, lanes: int, fma: bool) -> None:
-        self.source, self.target, self.lanes, self.fma = source, target, lanes, fma
-        self.symbol = f"rl_cast_{source.name}_{target.name}"
+    __slots__ = ("fma", "lanes", "rounds", "source", "target")
+
+    def __init__(self, source: DType, target: DType, lanes: int, fma: bool, rounds: bool = False) -> None:
+        self.source, self.target, self.lanes, self.fma, self.rounds = source, target, lanes, fma, rounds
+        self.symbol = f"rl_{'round' if rounds else 'cast'}_{source.name}_{target.name}"
 
     @property
     def key(self) -> str:
@@ -107,6 +112,14 @@ class Cast(FunctionText):
 
     def _convert(self, module: writer.ModuleText, width: int, start: str, name: str) -> list[str]:
         """Lines that convert `width` elements from `start` on."""
+        if self.rounds and width >= _ROUNDED:
+            return [
+                f"  %p{name} = getelementptr float, ptr %x, i64 {start}",
+                f"  %x{name} = load <{width} x float>, ptr %p{name}, align 4",
+                f"  %y{name} = fptrunc <{width} x float> %x{name} to <{width} x bfloat>",
+                f"  %q{name} = getelementptr bfloat, ptr %out, i64 {start}",
+                f"  store <{width} x bfloat> %y{name}, ptr %q{name}, align 2",
+            ]
         em = emitter.Emitter(width, module, fma=self.fma, prefix=f"{name}v")
         source, target = (em.vt(writer.mem_type(d)) for d in (self.source, self.target))
         converted = em.op("convert", [em.wrap(f"%x{name}", self.source)], [self.source], self.target)
