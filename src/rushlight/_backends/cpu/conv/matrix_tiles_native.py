@@ -217,6 +217,22 @@ def _make_fill(form: MatrixForm) -> NativeFunction:
 def _make_columns(form: MatrixForm) -> NativeFunction:
     tile = form.matrix
     width, group, pack_columns = tile.columns, tile.group, make_pack_b_amx(tile)
+    transposed, n = make_transposed(form.panels), form.panels.n
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"columns_of_taps_{form.name}")
+    def pack_taps(out, w, columns, channels, taps, w_o):
+        """Pack the columns of one panel whose taps are contiguous, and the channels of an output channel too."""
+        slot = borrow(ITEM * width * channels * taps)
+        rows, step, k_step = w, w_o, taps  # without memory: element by element, where they lie
+        if slot >= 0:
+            rows, step, k_step = borrowed(slot), i64(1), width * taps
+            transposed(rows, w, columns, channels * taps, w_o, i64(width))
+        for k in range(taps):
+            from_ = rows + ITEM * k * (k_step // taps)
+            pack_columns(out, from_, columns, channels, step, k_step)
+            out = out + WORD * width * up(channels, group)
+        if slot >= 0:
+            give_back(slot)
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"columns_{form.name}")
     def pack_weights(desc, box, out, w):
@@ -239,9 +255,16 @@ def _make_columns(form: MatrixForm) -> NativeFunction:
             + tw * desc.i64[W.w_w]
         )
         each = WORD * width * up(channels, group)
+        even = desc.i64[W.w_w] == 1 and (high == 1 or desc.i64[W.w_h] == wide)
+        even = even and (deep == 1 or desc.i64[W.w_d] == high * wide)
+        even = even and desc.i64[W.w_c] == deep * high * wide and desc.i64[W.w_c] > 1
         for i in range(box.i64[BOX.o0], box.i64[BOX.o1], width):
             columns = min(i64(width), box.i64[BOX.o1] - i)
-            for d in range(deep):
+            taps = deep * high * wide
+            if even and columns >= n:
+                pack_taps(out, w + ITEM * i * desc.i64[W.w_o], columns, channels, taps, desc.i64[W.w_o])
+                out, taps = out + each * taps, i64(0)
+            for d in range(deep if taps > 0 else i64(0)):
                 for h in range(high):
                     for k in range(wide):
                         tap = d * desc.i64[W.w_d] + h * desc.i64[W.w_h] + k * desc.i64[W.w_w]
