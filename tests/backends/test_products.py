@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+import rushlight as torch
 from rushlight._backends.cpu.compile import build
 from rushlight._backends.cpu.gemm import blas, product_choice
 from rushlight._backends.cpu.gemm import prepare as product_rules
@@ -378,6 +379,15 @@ def test_matrix_tiles_compile(kind, instruction):
     assert text.count(f"\t{instruction}\t") == 4 and text.count("tilestored") == 4 and text.count("tileloadd") == 8
     for word in ("ldtilecfg", "tilerelease"):
         assert text.count(word) == 1
+
+
+def test_bfloat16_results_narrower_than_a_tile():
+    """Matrix tiles write the right half of a tile's rows after the left half of the rows that follow."""
+    rng = np.random.default_rng(10)
+    for m, n, k in itertools.product((31, 32, 64, 100), (1, 3, 8, 17, 24, 31, 33, 40), (16, 33, 100)):
+        a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+        found = torch.from_numpy(a).bfloat16() @ torch.from_numpy(b).bfloat16()
+        assert torch.equal(found, torch.from_numpy(a @ b).bfloat16()), (m, n, k)
 
 
 def test_nothing_to_sum_is_zero():

@@ -64,7 +64,8 @@ def prefers_transposed(m, n, words, c_row, c_col, mr, nr, cost):
 
 @native("i64(i64, i64, i64, i1, i1)", inline=True)
 def pitch_of(n, most, nr, whole_rows, once):
-    """The row pitch of sums that become n elements of C each: the pitch of C, if C is contiguous."""
+    """The row pitch of sums that become n elements of C each: the pitch of C, if C is contiguous (`whole_rows`) and
+    tiles write their rows in order, as matrix tiles do not."""
     if not whole_rows or n >= most:
         return most
     # Elements that tiles write beyond a row are overwritten, unless something is added to them
@@ -242,7 +243,7 @@ def _make_blocked(
     rows_max, columns_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair
     depth_max = form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
-    rounds, cost_apart = form.rounded is not None, _cost_apart(form)
+    rounds, cost_apart, ordered = form.rounded is not None, _cost_apart(form), isinstance(tile, RegisterTile)
     direct = make_direct(form) if rounds else macro
     may_transpose = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
@@ -278,7 +279,7 @@ def _make_blocked(
                 if ints.f64[BETA] != 1.0:
                     scaled(c, m, n, c_row, c_col, ints.f64[BETA])
         depth = block_depth(k, depth_max, max(4, group))
-        pitch = pitch_of(n, columns_max, nr, c_col == 1 and c_row == n, depth >= k)
+        pitch = pitch_of(n, columns_max, nr, ordered and c_col == 1 and c_row == n, depth >= k)
         at_once = rounds and depth >= k and c_col == 1
         reach = m if at_once else i64(span)
         top: i64 = 0
