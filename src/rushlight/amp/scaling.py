@@ -48,10 +48,10 @@ def check_finite(grads: Sequence[Any], found: Any, inverse: Any) -> None:
         for dtype in {grad.dtype for grad in grads}:
             alike = [grad for grad in grads if grad.dtype is dtype and grad.numel()]
             if alike:
-                peaks = rushlight.stack(rushlight._foreach_norm(alike, math.inf))  # type: ignore[attr-defined]  # NaN where an element is
+                peaks = rushlight.stack(rushlight._foreach_norm(alike, math.inf))  # NaN where an element is
                 found.masked_fill_(peaks.isfinite().all().logical_not(), 1.0)
                 if inverse is not None:
-                    rushlight._foreach_mul_(alike, inverse.reshape(()))  # type: ignore[attr-defined]
+                    rushlight._foreach_mul_(alike, inverse.reshape(()))
         return
     factor = 1.0 if inverse is None else inverse.item()
     for grad in grads:
