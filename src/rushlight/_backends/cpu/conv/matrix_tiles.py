@@ -129,7 +129,8 @@ def cut_sums(desc: dict[str, int], tile: PlacedAmxTile) -> float:
     """The same for a gradient by the weights, with the parts of its steps; infinite for others."""
     whole_rows = desc["w_h"] == desc["k_w"] * desc["w_w"] or desc["k_h"] == 1
     planes = desc["k_d"] == desc["d"] == desc["in_d"] == 1
-    if not (planes and whole_rows and desc["c"]) or desc["flip"]:
+    many = desc["h"] * desc["w"] <= desc["k_h"] * desc["k_w"]
+    if not (planes and whole_rows and many and desc["c"]) or desc["flip"]:
         return inf
     n, o, taps = max(desc["n"], 1), max(desc["o"], 1), desc["h"] * desc["w"]
     images, outs = _even(n, _SUMS_IMAGES), min(up(_even(o, _SUMS_OUTS), tile.columns) * tile.columns, o)
