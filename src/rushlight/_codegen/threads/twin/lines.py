@@ -8,6 +8,7 @@
 | `!put %record 3 name i64 %x` | `%name`, and a store of `%x` to it |
 | `!context %x 24 name ptr` | `%name`, the address of byte 24 of `Context` (see `runtime`), and `%x`, what lies there |
 | `!splat %v name <32 x i64> i64 %x` | `%v`, a vector that has `%x` everywhere; `%name` has it in the first place |
+| `!shuffle %v <4 x i32> %a %b 0 5 2 7` | `%v`, the places 0 and 2 of `%a` and 1 and 3 of `%b` |
 | `!turn i name 32 loop done` | the end of a loop over `%i`: `%i1`, whether it is below 32 (`%name`), the jump to either label |
 
 >>> print(expanded("  !put %e 1 p i64 7"))
@@ -43,6 +44,11 @@ def _splat(to: str, name: str, vector: str, type: str, x: str) -> list[str]:
     ]
 
 
+def _shuffle(to: str, vector: str, a: str, b: str, *places: str) -> list[str]:
+    mask = ", ".join(f"i32 {place}" for place in places)
+    return [f"{to} = shufflevector {vector} {a}, {vector} {b}, <{len(places)} x i32> <{mask}>"]
+
+
 def _turn(index: str, name: str, limit: str, again: str, end: str) -> list[str]:
     return [
         f"%{index}1 = add i64 %{index}, 1",
@@ -52,7 +58,7 @@ def _turn(index: str, name: str, limit: str, again: str, end: str) -> list[str]:
 
 
 _SHORT: dict[str, Callable[..., list[str]]] = {
-    "get": _get, "put": _put, "context": _context, "splat": _splat, "turn": _turn,
+    "get": _get, "put": _put, "context": _context, "splat": _splat, "shuffle": _shuffle, "turn": _turn,
 }  # fmt: skip
 
 

@@ -75,13 +75,13 @@ word:
   %clash = icmp ne i16 %c4, 0
   br i1 %clash, label %bytes, label %mark
 mark:
-  %es = shufflevector <16 x i1> %e, <16 x i1> poison, <16 x i32> <i32 0, i32 0, i32 0, i32 2, i32 0, i32 0, i32 0, i32 6, i32 0, i32 0, i32 0, i32 10, i32 0, i32 0, i32 0, i32 14>
+  !shuffle %es <16 x i1> %e poison 0 0 0 2 0 0 0 6 0 0 0 10 0 0 0 14
   %several = and <16 x i1> %es, %t
   %reader = select <16 x i1> %several, <16 x i32> splat (i32 -1), <16 x i32> %tv
-  %lefts = shufflevector <16 x i32> %ev, <16 x i32> %tv, <16 x i32> <i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16, i32 0, i32 16>
-  %written = shufflevector <16 x i32> %lefts, <16 x i32> %q, <16 x i32> <i32 0, i32 1, i32 18, i32 19, i32 4, i32 5, i32 22, i32 23, i32 8, i32 9, i32 26, i32 27, i32 12, i32 13, i32 30, i32 31>
-  %rights = shufflevector <16 x i32> %ev, <16 x i32> %reader, <16 x i32> <i32 0, i32 1, i32 2, i32 19, i32 4, i32 5, i32 6, i32 23, i32 8, i32 9, i32 10, i32 27, i32 12, i32 13, i32 14, i32 31>
-  %seen = shufflevector <16 x i32> %rights, <16 x i32> %q, <16 x i32> <i32 16, i32 17, i32 2, i32 3, i32 20, i32 21, i32 6, i32 7, i32 24, i32 25, i32 10, i32 11, i32 28, i32 29, i32 14, i32 15>
+  !shuffle %lefts <16 x i32> %ev %tv 0 16 0 16 0 16 0 16 0 16 0 16 0 16 0 16
+  !shuffle %written <16 x i32> %lefts %q 0 1 18 19 4 5 22 23 8 9 26 27 12 13 30 31
+  !shuffle %rights <16 x i32> %ev %reader 0 1 2 19 4 5 6 23 8 9 10 27 12 13 14 31
+  !shuffle %seen <16 x i32> %rights %q 16 17 2 3 20 21 6 7 24 25 10 11 28 29 14 15
   %marked = select i1 %store, <16 x i32> %written, <16 x i32> %seen
   store <16 x i32> %marked, ptr %four, align 4
   %next4 = add i64 %at4, 4
