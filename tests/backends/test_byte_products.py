@@ -84,6 +84,12 @@ def test_convolutions_are_exact(case: Any, kind: str) -> None:
         np.testing.assert_array_equal(convolved(x, w, 5, *geometry), windows(x, w, 5, *geometry).astype(np.float32))
 
 
+@pytest.mark.parametrize(("channels", "k"), [(4, 7), (20, 3), (36, 5), (60, 1), (4, 15)])
+def test_runs_that_end_within_a_word_are_exact(channels: int, k: int) -> None:
+    x, w = drawn((2, channels, 20, 20), "any"), weights((128, channels, k, k), "any")
+    np.testing.assert_array_equal(convolved(x, w, 5, 1, k // 2, 1), windows(x, w, 5, 1, k // 2, 1).astype(np.float32))
+
+
 @pytest.mark.parametrize("of", ["127", "-128", "64", "-65", "normal", "any"])
 @pytest.mark.parametrize("kind", ["127", "255", "low", "few", "any"])
 def test_no_sum_saturates(kind: str, of: str) -> None:

@@ -147,8 +147,8 @@ def _make_pack(columns: int, panels: Panels) -> NativeFunction:
         depth, words, run = desc.i64[D.depth], desc.i64[D.words], desc.i64[D.run]
         whole: i64 = 0
         if outs >= columns and run % 4 == 0 and depth % 4 == 0:
-            whole = words // n * n
-        if run % 4 != 0 or outs < columns:
+            whole = run // 4 // n * n  # words beyond the run are zeros
+        if run != 4 * words or outs < columns:
             memset(out, 0, 4 * columns * words * desc.i64[D.segments])
         for s in range(desc.i64[D.segments]):
             at, to = w + s * run, out + 4 * columns * words * s
