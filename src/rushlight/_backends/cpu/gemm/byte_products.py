@@ -1,6 +1,7 @@
 """Products of bytes whose rows are windows, read in place: which blocks and pieces they are computed in.
 
 A piece is a range of columns (output channels) and a range of rows (positions).  It packs its columns' weights once.
+On processors with matrix tiles for bytes (Intel AMX) it packs the windows of one block after another, too.
 """
 
 from __future__ import annotations
@@ -9,11 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
-from rushlight._backends.cpu.gemm.byte_products_native import D, make_byte_product, make_dot_product
+from rushlight._backends.cpu.gemm.byte_products_native import (
+    D,
+    make_byte_product,
+    make_dot_product,
+    make_matrix_product,
+)
 from rushlight._backends.cpu.gemm.byte_windows import MOST_DIMS, WORD
+from rushlight._backends.cpu.gemm.choice import amx_works
 from rushlight._backends.cpu.launches import Launch, unlocks
+from rushlight._backends.cpu.microkernels.amx_tile import PlacedAmxTile
 from rushlight._backends.cpu.microkernels.byte_tile import ByteTile
 from rushlight._backends.cpu.microkernels.dot_tile import DotTile, has_byte_dots
+from rushlight._backends.cpu.microkernels.padded_rows import PaddedRows
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime import runtime as _runtime
@@ -24,7 +33,7 @@ from rushlight._native.function import NativeFunction
 from rushlight._native.target import TargetDescription, host_target
 from rushlight._types.layout import numel
 
-__all__ = ["byte_product_call", "byte_product_ints", "dot_tile"]
+__all__ = ["byte_product_call", "dot_tile"]
 
 PANELS_BYTES = 160 << 10  # of packed weights of a piece: they stay in the L2 cache
 PART_BYTES = 1 << 14  # of a panel in one part of the sum: it stays in the L1 cache
@@ -34,8 +43,14 @@ TILES = (ByteTile("u7"), ByteTile("u7x2"), ByteTile("i16"))
 DOTS = {64: DotTile(16), 32: DotTile(8)}  # by bytes of a vector
 FEW = 32  # rows from which on weights are looked at
 ROOM = 16  # words of a panel for each that may be set apart
+MATRIX = PlacedAmxTile("amx_i8", "tdpbusd")
+MATRIX_ROWS = 16  # least rows for matrix tiles
+MATRIX_PANELS = 1 << 20  # bytes of packed weights of a piece by matrix tiles
+MATRIX_BLOCK, MATRIX_BLOCKS = 192 << 10, (64, 512)  # bytes of packed windows in a block, and its least and most rows
+MATRIX_PART = 16  # words of 64 bytes in one part of the sum
+LINE = 64
 _PANELS = Panels(4, 1, 8)
-_KERNEL: list[Callable[..., Any]] = []
+_KERNELS: dict[str, Callable[..., Any]] = {}
 _KEPT: list[Any] = []  # loaded code that the kernel calls
 
 
@@ -44,67 +59,96 @@ def dot_tile(target: TargetDescription) -> DotTile | None:
     return DOTS[target.vector_bytes] if has_byte_dots(target) else None
 
 
-def _kernel() -> Callable[..., Any]:
-    if not _KERNEL:
+def _kernel(symbol: str) -> Callable[..., Any]:
+    if symbol not in _KERNELS:
         imports, dot = dict(_runtime.runtime().symbols), dot_tile(host_target())
-        tiles = TILES if dot is None else (dot,)
+        tiles: tuple[Any, ...]
+        if symbol == "rl_matrix_product":
+            tiles = MATRIX, PaddedRows()
+        else:
+            tiles = TILES if dot is None else (dot,)
         for part in (_PANELS, *tiles):
             loaded = jit.load(compile_text(part.text), part.symbols)
             imports |= {name: loaded[name] for name in part.symbols}
             _KEPT.append(loaded)
 
         def make() -> NativeFunction:
+            if symbol == "rl_matrix_product":
+                return make_matrix_product(MATRIX, _PANELS)
             return make_byte_product(TILES, _PANELS) if dot is None else make_dot_product(dot, _PANELS)
 
         name = f"byte product {' '.join(tile.symbol for tile in tiles)}"
-        symbol = "rl_byte_product" if dot is None else "rl_dot_product"
         loaded = jit.load(compile_named(name, lambda: [make()]), [symbol], imports)
-        _KERNEL.append(stubs.make_kernel_callable(loaded[symbol], symbol, loaded))
-    return _KERNEL[0]
+        _KERNELS[symbol] = stubs.make_kernel_callable(loaded[symbol], symbol, loaded)
+    return _KERNELS[symbol]
 
 
-def byte_product_ints(
-    x: tuple[int, ...], w: tuple[int, ...], params: dict[str, Any], sizes: list[int], after: int
-) -> list[int]:
-    """The constants of a call for operands of these shapes, without those of an epilogue."""
-    n, dot = len(params["size"]), dot_tile(host_target())
-    outs, depth = w
-    columns = TILES[0].columns if dot is None else dot.columns
-    part_words = PART_BYTES // (4 * columns)
+def _windows(x: tuple[int, ...], w: tuple[int, ...], params: dict[str, Any]) -> dict[str, int]:
+    """What a descriptor says of the windows of x and of the weights."""
+    n = len(params["size"])
     fill = (1,) * (MOST_DIMS - n)
     steps = [numel(x[d + 1 :]) for d in range(n + 1)]
     counts = (x[0], *fill, *params["positions"])
     moves = (steps[0], *fill, *(s * step for s, step in zip(steps[1:], params["stride"], strict=True)))
     taps = (*fill, *params["size"])[: MOST_DIMS - 1]
     gaps = (*fill, *(s * gap for s, gap in zip(steps[1:], params["dilation"], strict=True)))[: MOST_DIMS - 1]
-    run, split = params["size"][-1], 1
+    return {
+        "outs": w[0], "depth": w[1], "rows": numel(counts), "count_1": counts[1], "count_2": counts[2], "count_3": counts[3],
+        "move_n": moves[0], "move_1": moves[1], "move_2": moves[2], "move_3": moves[3],
+        "taps_1": taps[0], "taps_2": taps[1], "gap_1": gaps[0], "gap_2": gaps[1],
+    }  # fmt: skip
+
+
+def _cut_in_place(desc: dict[str, int], run: int) -> None:
+    """Complete the descriptor of a product whose windows are read in place, in runs of `run` bytes."""
+    dot, split = dot_tile(host_target()), 1
+    columns = TILES[0].columns if dot is None else dot.columns
+    part_words = PART_BYTES // (4 * columns)
     words = -(-run // WORD) * (WORD // 4)
     if run % WORD == 0 and words > part_words:
         split = next(d for d in range(2, words + 1) if words % (2 * d) == 0 and words // d <= part_words)
         run, words = run // split, words // split
-    segments, rows = numel(taps) * split, numel(counts)
-    group = min(-(-outs // columns), max(1, PANELS_BYTES // (4 * segments * words * columns))) * columns
+    segments = desc["taps_1"] * desc["taps_2"] * split
+    desc |= {"segments": segments, "split": split, "words": words, "run": run, "part": max(1, part_words // words)}
+    desc |= {"block": BLOCK, "room": segments * words // ROOM if desc["rows"] >= FEW and dot is None else 0}
+    _divide(desc, columns, PANELS_BYTES)
+
+
+def _cut_for_matrix(desc: dict[str, int]) -> None:
+    """Complete the descriptor of a product by matrix tiles, for which windows are packed."""
+    depth, (least, most) = desc["depth"], MATRIX_BLOCKS
+    words = -(-depth // LINE)
+    block = max(least, min(most, MATRIX_BLOCK // (LINE * words))) // MATRIX.rows * MATRIX.rows
+    desc |= {"segments": 1, "split": 1, "words": LINE // 4 * words, "run": depth, "part": MATRIX_PART}
+    desc |= {"block": block, "room": 0}
+    _divide(desc, MATRIX.columns, MATRIX_PANELS)
+
+
+def _divide(desc: dict[str, int], columns: int, nbytes: int) -> None:
+    """Choose the pieces: of so many bytes of packed weights, in panels of `columns`, and of whole blocks of rows."""
+    outs, rows, block = desc["outs"], desc["rows"], desc["block"]
+    group = min(-(-outs // columns), max(1, nbytes // (4 * desc["segments"] * desc["words"] * columns))) * columns
     groups = -(-outs // group)
     group = -(-outs // (groups * columns)) * columns
-    chunk = max(CHUNK, -(-rows // (CHUNKS * BLOCK)) * BLOCK)
-    desc = {
-        "outs": outs, "depth": depth, "rows": rows, "group": group, "groups": -(-outs // group), "chunk": chunk, "block": BLOCK,
-        "segments": segments, "split": split, "words": words, "run": run, "part": max(1, part_words // words),
-        "count_1": counts[1], "count_2": counts[2], "count_3": counts[3],
-        "move_n": moves[0], "move_1": moves[1], "move_2": moves[2], "move_3": moves[3],
-        "taps_1": taps[0], "taps_2": taps[1], "gap_1": gaps[0], "gap_2": gaps[1], "room": segments * words // ROOM if rows >= FEW and dot is None else 0,
-        "operand": len(sizes), "epilogue": after,
-    }  # fmt: skip
-    pieces = desc["groups"] * -(-rows // chunk)
-    head = [pieces, int(unlocks(work=rows * outs * depth)), len(sizes), *sizes]
-    return head + [0] * (8 - len(head)) + list(D.listed(desc))
+    chunk = max(-(-CHUNK // block), -(-rows // (CHUNKS * block))) * block
+    desc |= {"group": group, "groups": -(-outs // group), "chunk": chunk}
 
 
 def byte_product_call(step: ExternStep) -> list[Launch]:
     """The kernel of a `window_dot`."""
     x, w = step.inputs
-    has_epilogue = step.epilogue is not None
-    ints = byte_product_ints(x.shape, w.shape, step.params, step.sizes, 8 * len(D) if has_epilogue else 0)
+    desc = _windows(x.shape, w.shape, step.params)
+    matrix = desc["rows"] >= MATRIX_ROWS and amx_works("amx_i8")
+    if matrix:
+        _cut_for_matrix(desc)
+        symbol = "rl_matrix_product"
+    else:
+        _cut_in_place(desc, step.params["size"][-1])
+        symbol = "rl_byte_product" if dot_tile(host_target()) is None else "rl_dot_product"
+    desc |= {"operand": len(step.sizes), "epilogue": 8 * len(D) if step.epilogue is not None else 0}
+    pieces, work = desc["groups"] * -(-desc["rows"] // desc["chunk"]), desc["rows"] * desc["outs"] * desc["depth"]
+    head = [pieces, int(unlocks(work=work)), len(step.sizes), *step.sizes]
+    ints = head + [0] * (8 - len(head)) + list(D.listed(desc))
     if step.epilogue is not None:
         ints += epilogue_words(len(step.sizes), 2, step.epilogue)
-    return [Launch(_kernel(), ints, range(2 + len(step.words)))]
+    return [Launch(_kernel(symbol), ints, range(2 + len(step.words)))]

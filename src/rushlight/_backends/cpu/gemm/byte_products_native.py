@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
+from rushlight._backends.cpu.microkernels.amx_tile import PlacedAmxTile
 from rushlight._backends.cpu.microkernels.byte_tile import ByteTile
 from rushlight._backends.cpu.microkernels.dot_tile import DotTile
+from rushlight._backends.cpu.microkernels.padded_rows import PaddedRows
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import Words, extern, i16, i32, i64, memcpy, memset, native, stack
 from rushlight._native.function import NativeFunction
 
-__all__ = ["D", "make_byte_product", "make_dot_product"]
+__all__ = ["D", "make_byte_product", "make_dot_product", "make_matrix_product"]
 
 # Sizes of a product: `rows` windows of `depth` bytes, `outs` columns.  A piece has `group` columns (one of `groups`) and
 # `chunk` rows, taken `block` at a time.  A window is `segments` runs of `run` bytes, `words` words each, `split` of them
 # adjacent; `part` segments are multiplied before the next tile.  Rows are counted along three dims `move` bytes apart,
 # segments along two dims `gap` bytes apart.  room: the most words of a panel set apart,
-# or 0: weights are not looked at.  operand: the place of x among the arrays of the call.  epilogue: its
+# or 0: weights are not looked at.  By matrix tiles windows are packed, so that each is one segment of whole words of 64
+# bytes, and `part` of these are multiplied before the next tile.  operand: the place of x among the arrays of the call.  epilogue: its
 # constants' offset in bytes, or 0.
 D = Words("""outs depth rows group groups chunk block segments split words run part count_1 count_2 count_3
 move_n move_1 move_2 move_3 taps_1 taps_2 gap_1 gap_2 room operand epilogue""")
@@ -421,3 +424,80 @@ def make_dot_product(tile: DotTile, panels: Panels) -> NativeFunction:
         return status
 
     return dot_product
+
+
+# ***** matrix tiles *****
+
+LINE = 64  # bytes of a word of a matrix tile
+
+padded_rows = extern(PaddedRows().symbol, "void(ptr, ptr, i64, i64, i64, i64, i64, i64)")
+
+
+@native("void(ptr, ptr, i64, ptr, ptr, ptr, i64, i64)", name="rl_pack_windows")
+def pack_windows(desc, out, pitch, x, positions, offsets, row, count):
+    """Write the windows of `count` rows from `row` on one after another, each contiguous, `pitch` bytes apart; behind a
+    window there is anything."""
+    wide, taps = desc.i64[D.count_3], desc.i64[D.taps_1] * desc.i64[D.taps_2]
+    run = desc.i64[D.depth] // taps
+    halves = (run + 1) // 2  # the byte behind a run is overwritten by the next
+    i: i64 = 0
+    while i < count:
+        some = min(wide - (row + i) % wide, count - i)
+        to, at = out + i * pitch, x + positions.i64[i]
+        for s in range(taps):
+            padded_rows(to, at + offsets.i64[s], some, pitch, desc.i64[D.move_3], halves, i64(0), halves)
+            to += run
+        i += some
+
+
+def make_matrix_product(tile: PlacedAmxTile, panels: Panels) -> NativeFunction:
+    """The same kernel around a matrix tile, for packed windows."""
+    columns, half = tile.columns, tile.rows // 2
+    pack = _make_pack(columns, panels)
+    multiply = extern(tile.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)")
+
+    @native("i32(ptr, ptr, i64)", name="rl_matrix_product")
+    def matrix_product(bufs, ints, piece):
+        desc = ints + 64
+        column, row = (piece % desc.i64[D.groups] * desc.i64[D.group], piece // desc.i64[D.groups] * desc.i64[D.chunk])
+        outs = min(desc.i64[D.group], desc.i64[D.outs] - column)
+        last = min(row + desc.i64[D.chunk], desc.i64[D.rows])
+        block, words = min(desc.i64[D.block], (last - row + half - 1) // half * half), 4 * desc.i64[D.words] // LINE
+        count = (outs + columns - 1) // columns
+        panel_bytes, sum_pitch = LINE * words * columns, count * columns
+        pitch = LINE * (words | 1)  # windows begin in all sets of the cache
+        x, w = bufs.ptr[desc.i64[D.operand]], bufs.ptr[desc.i64[D.operand] + 1]
+        taps = desc.i64[D.taps_1] * desc.i64[D.taps_2]
+        slot = borrow(count * panel_bytes + block * (pitch + 4 * sum_pitch) + 8 * (block + taps + words))
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        packed = borrowed(slot)
+        image = packed + count * panel_bytes
+        sums = image + block * pitch
+        positions = sums + 4 * block * sum_pitch
+        offsets = positions + 8 * block
+        places = offsets + 8 * taps
+        list_segments(desc, offsets)
+        for k in range(words):
+            places.i64[k] = LINE * k
+        for p in range(count):
+            at = column + p * columns
+            pack(desc, packed + p * panel_bytes, w + at * desc.i64[D.depth], desc.i64[D.outs] - at)
+        status: i32 = 0
+        while row < last:
+            some = min(block, last - row)
+            list_rows(desc, positions, row, some, some)
+            pack_windows(desc, image, pitch, x, positions, offsets, row, some)
+            for p in range(count):
+                panel, first = packed + p * panel_bytes, i64(0)
+                while first < words:
+                    part, to = min(desc.i64[D.part], words - first), sums + 4 * p * columns
+                    multiply(image + LINE * first, panel, places, to, pitch, sum_pitch, part, i64(first > 0), some)
+                    panel += LINE * columns * part
+                    first += part
+            status = status | finish_block(bufs, desc, piece, sums, sum_pitch, row, column, some, outs)
+            row += some
+        give_back(slot)
+        return status
+
+    return matrix_product
