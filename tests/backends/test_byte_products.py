@@ -72,7 +72,8 @@ def convolved(x: np.ndarray, w: np.ndarray, zero: int, stride: int, padding: int
 CONVOLUTIONS = [
     ((1, 64, 13, 11), 64, 3, 1, 1, 1), ((2, 3, 20, 21), 40, 7, 2, 3, 1), ((1, 256, 6, 7), 48, 3, 1, 1, 1), ((1, 64, 14, 14), 17, 1, 2, 0, 1),
     ((3, 20, 9, 9), 33, 3, 1, 2, 2), ((1, 7, 10, 10), 5, 3, 1, 1, 1), ((1, 512, 5, 6), 300, 3, 1, 1, 1), ((2, 8, 45, 61), 70, 3, 1, 1, 1),
-    ((1, 5, 33, 19), 65, 5, 3, 2, 1), ((1, 3, 48, 32), 96, 16, 16, 0, 1), ((1, 1, 40, 40), 32, 3, 2, 1, 3),
+    ((1, 64, 13, 14), 40, 3, 1, 1, 1), ((2, 64, 9, 16), 64, 3, 1, 0, 1), ((1, 128, 33, 30), 33, 3, 2, 0, 1), ((1, 64, 20, 18), 30, 3, 1, 1, 2),
+    ((1, 64, 4, 530), 33, 3, 1, 1, 1), ((3, 192, 6, 14), 64, 1, 1, 0, 1), ((1, 5, 33, 19), 65, 5, 3, 2, 1), ((1, 3, 48, 32), 96, 16, 16, 0, 1), ((1, 1, 40, 40), 32, 3, 2, 1, 3),
 ]  # fmt: skip
 
 
@@ -83,6 +84,34 @@ def test_convolutions_are_exact(case: Any, kind: str) -> None:
     for of in ("normal", "any"):
         x, w = drawn(shape, kind), weights((outs, shape[1], k, k), of)
         np.testing.assert_array_equal(convolved(x, w, 5, *geometry), windows(x, w, 5, *geometry).astype(np.float32))
+
+
+# images, output channels, kernel, stride, padding, dilation, groups
+MORE_CONVOLUTIONS = [
+    ((2, 16, 5, 6, 7), 40, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1), ((1, 64, 4, 9, 14), 33, (2, 3, 3), (1, 2, 1), (0, 1, 1), (1, 1, 1), 1),
+    ((2, 64, 50), 33, (5,), (2,), (2,), (1,), 1), ((2, 128, 14, 14), 128, (3, 3), (1, 1), (1, 1), (1, 1), 2),
+    ((2, 6, 30, 30), 60, (5, 5), (1, 2), (1, 3), (2, 1), 3), ((1, 8, 30), 70, (7,), (3,), (0,), (2,), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MORE_CONVOLUTIONS, ids=str)
+def test_lines_volumes_and_groups_are_exact(case: Any) -> None:
+    shape, outs, k, stride, padding, dilation, groups = case
+    x, w, n = drawn(shape, "any"), weights((outs, shape[1] // groups, *k), "any"), len(k)
+    image = np.pad(x.astype(np.int64), [(0, 0), (0, 0), *((p, p) for p in padding)], constant_values=9)
+    sizes = [(image.shape[2 + d] - dilation[d] * (k[d] - 1) - 1) // stride[d] + 1 for d in range(n)]
+    expected = np.zeros((shape[0], groups, outs // groups, *sizes), np.int64)
+    for tap in np.ndindex(*k):
+        begins = [t * gap for t, gap in zip(tap, dilation, strict=True)]
+        cut = [slice(b, b + (m - 1) * s + 1, s) for b, m, s in zip(begins, sizes, stride, strict=True)]
+        part = image[(slice(None), slice(None), *cut)].reshape(shape[0], groups, -1, *sizes)
+        taps = w[(slice(None), slice(None), *tap)].reshape(groups, outs // groups, -1)
+        expected += np.einsum("ngc...,goc->ngo...", part, taps.astype(np.int64))
+    given = torch.zeros(outs, dtype=torch.int32), torch.ones(outs), None, None, 9, 0
+    found = conv(
+        torch.from_numpy(x), torch.from_numpy(w), *given, stride, padding, dilation, groups, result="float32"
+    ).numpy()
+    np.testing.assert_array_equal(found, expected.reshape(found.shape).astype(np.float32))
 
 
 @pytest.mark.parametrize(("channels", "k"), [(4, 7), (20, 3), (36, 5), (60, 1), (4, 15)])

@@ -48,6 +48,8 @@ MATRIX_ROWS = 16  # least rows for matrix tiles
 MATRIX_PANELS = 1 << 20  # bytes of packed weights of a piece by matrix tiles
 MATRIX_BLOCK, MATRIX_BLOCKS = 192 << 10, (64, 512)  # bytes of packed windows in a block, and its least and most rows
 MATRIX_PART = 16  # words of 64 bytes in one part of the sum
+MATRIX_CHUNK = 512  # rows of a piece by matrix tiles, at least: its weights are packed once
+IN_PLACE_WORDS, IN_PLACE_OUTS = 20, 128  # most words and columns of windows that matrix tiles read in place
 LINE = 64
 _PANELS = Panels(4, 1, 8)
 _KERNELS: dict[str, Callable[..., Any]] = {}
@@ -92,6 +94,8 @@ def _windows(x: tuple[int, ...], w: tuple[int, ...], params: dict[str, Any]) -> 
     moves = (steps[0], *fill, *(s * step for s, step in zip(steps[1:], params["stride"], strict=True)))
     taps = (*fill, *params["size"])[: MOST_DIMS - 1]
     gaps = (*fill, *(s * gap for s, gap in zip(steps[1:], params["dilation"], strict=True)))[: MOST_DIMS - 1]
+    if counts[-1] == 1:  # the last dim are channels: lines are of positions before
+        counts, moves = (counts[0], 1, *counts[1:-1]), (moves[0], 0, *moves[1:-1])
     return {
         "outs": w[0], "depth": w[1], "rows": numel(counts), "count_1": counts[1], "count_2": counts[2], "count_3": counts[3],
         "move_n": moves[0], "move_1": moves[1], "move_2": moves[2], "move_3": moves[3],
@@ -110,27 +114,41 @@ def _cut_in_place(desc: dict[str, int], run: int) -> None:
         run, words = run // split, words // split
     segments = desc["taps_1"] * desc["taps_2"] * split
     desc |= {"segments": segments, "split": split, "words": words, "run": run, "part": max(1, part_words // words)}
-    desc |= {"block": BLOCK, "room": segments * words // ROOM if desc["rows"] >= FEW and dot is None else 0}
-    _divide(desc, columns, PANELS_BYTES)
+    desc |= {
+        "block": BLOCK,
+        "room": segments * words // ROOM if desc["rows"] >= FEW and dot is None else 0,
+        "nbytes": 0,
+    }
+    _divide(desc, columns, PANELS_BYTES, CHUNK)
 
 
-def _cut_for_matrix(desc: dict[str, int]) -> None:
-    """Complete the descriptor of a product by matrix tiles, for which windows are packed."""
-    depth, (least, most) = desc["depth"], MATRIX_BLOCKS
+def _cut_for_matrix(desc: dict[str, int], run: int, nbytes: int) -> None:
+    """Complete the descriptor of a product by matrix tiles.  x has `nbytes`, windows are runs of `run` of them.
+
+    Windows are packed, unless they serve few columns, their runs are whole words, and lines of positions nearly fill
+    tiles.
+    """
+    depth, wide, half = desc["depth"], desc["count_3"], MATRIX.rows // 2
     words = -(-depth // LINE)
+    least, most = MATRIX_BLOCKS
     block = max(least, min(most, MATRIX_BLOCK // (LINE * words))) // MATRIX.rows * MATRIX.rows
+    filled = 8 * wide >= 7 * (-(-wide // half) * half)
+    in_place = run % LINE == 0 and words <= IN_PLACE_WORDS and desc["outs"] <= IN_PLACE_OUTS and filled
+    if in_place and wide < block:
+        block = block // wide * wide
     desc |= {"segments": 1, "split": 1, "words": LINE // 4 * words, "run": depth, "part": MATRIX_PART}
-    desc |= {"block": block, "room": 0}
-    _divide(desc, MATRIX.columns, MATRIX_PANELS)
+    desc |= {"block": block, "room": 0, "nbytes": nbytes if in_place else 0}
+    _divide(desc, MATRIX.columns, MATRIX_PANELS, MATRIX_CHUNK)
 
 
-def _divide(desc: dict[str, int], columns: int, nbytes: int) -> None:
-    """Choose the pieces: of so many bytes of packed weights, in panels of `columns`, and of whole blocks of rows."""
+def _divide(desc: dict[str, int], columns: int, nbytes: int, least: int) -> None:
+    """Choose the pieces: of so many bytes of packed weights, in panels of `columns`, and of whole blocks of at least
+    so many rows."""
     outs, rows, block = desc["outs"], desc["rows"], desc["block"]
     group = min(-(-outs // columns), max(1, nbytes // (4 * desc["segments"] * desc["words"] * columns))) * columns
     groups = -(-outs // group)
     group = -(-outs // (groups * columns)) * columns
-    chunk = max(-(-CHUNK // block), -(-rows // (CHUNKS * block))) * block
+    chunk = max(-(-least // block), -(-rows // (CHUNKS * block))) * block
     desc |= {"group": group, "groups": -(-outs // group), "chunk": chunk}
 
 
@@ -140,7 +158,7 @@ def byte_product_call(step: ExternStep) -> list[Launch]:
     desc = _windows(x.shape, w.shape, step.params)
     matrix = desc["rows"] >= MATRIX_ROWS and amx_works("amx_i8")
     if matrix:
-        _cut_for_matrix(desc)
+        _cut_for_matrix(desc, step.params["size"][-1], numel(x.shape))
         symbol = "rl_matrix_product"
     else:
         _cut_in_place(desc, step.params["size"][-1])

@@ -11,7 +11,7 @@ from rushlight._backends.cpu.microkernels.dot_tile import DotTile
 from rushlight._backends.cpu.microkernels.padded_rows import PaddedRows
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._native import Words, extern, i16, i32, i64, memcpy, memset, native, stack
+from rushlight._native import Extern, Words, extern, i16, i32, i64, memcpy, memset, native, stack
 from rushlight._native.function import NativeFunction
 
 __all__ = ["D", "make_byte_product", "make_dot_product", "make_matrix_product"]
@@ -21,10 +21,11 @@ __all__ = ["D", "make_byte_product", "make_dot_product", "make_matrix_product"]
 # adjacent; `part` segments are multiplied before the next tile.  Rows are counted along three dims `move` bytes apart,
 # segments along two dims `gap` bytes apart.  room: the most words of a panel set apart,
 # or 0: weights are not looked at.  By matrix tiles windows are packed, so that each is one segment of whole words of 64
-# bytes, and `part` of these are multiplied before the next tile.  operand: the place of x among the arrays of the call.  epilogue: its
+# bytes, and `part` of these are multiplied before the next tile; `nbytes` are those of x if tiles read windows in
+# place, else 0.  operand: the place of x among the arrays of the call.  epilogue: its
 # constants' offset in bytes, or 0.
 D = Words("""outs depth rows group groups chunk block segments split words run part count_1 count_2 count_3
-move_n move_1 move_2 move_3 taps_1 taps_2 gap_1 gap_2 room operand epilogue""")
+move_n move_1 move_2 move_3 taps_1 taps_2 gap_1 gap_2 room operand epilogue nbytes""")
 # Tiles by the number of words in a step, or of operands widened to 16 bits.
 ONE, TWO, WIDE = range(3)
 MOST_HIGH = 16  # bytes of 128 and more in a block whose products are added one by one
@@ -450,11 +451,68 @@ def pack_windows(desc, out, pitch, x, positions, offsets, row, count):
         i += some
 
 
+def _make_multiply_packed(tile: PlacedAmxTile, multiply: Extern) -> NativeFunction:
+    columns = tile.columns
+
+    @native("void(ptr, ptr, i64, ptr, ptr, i64, ptr, i64)", name="rl_matrix_packed")
+    def multiply_packed(desc, image, pitch, places, packed, panels, sums, count):
+        """The sums of `count` packed windows."""
+        words = 4 * desc.i64[D.words] // LINE
+        for p in range(panels):
+            panel, first = packed + p * (LINE * words * columns), i64(0)
+            while first < words:
+                part, to = min(desc.i64[D.part], words - first), sums + 4 * p * columns
+                from_ = image + LINE * first
+                multiply(from_, panel, places, to, pitch, panels * columns, part, i64(first > 0), count)
+                panel += LINE * columns * part
+                first += part
+
+    return multiply_packed
+
+
+def _make_multiply_in_place(
+    tile: PlacedAmxTile, multiply: Extern, packed_ones: NativeFunction
+) -> NativeFunction:
+    columns, half = tile.columns, tile.rows // 2
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, i64, i64)", name="rl_matrix_in_place")
+    def multiply_in_place(desc, x, positions, offsets, image, pitch, places, packed, panels, sums, row, count):
+        """The sums of the windows of `count` rows from `row` on, read in place; packed where tiles would read behind x.
+
+        What a tile computes behind the end of a line of positions is overwritten by the next one.
+        """
+        words, wide, step = 4 * desc.i64[D.words] // LINE, desc.i64[D.count_3], desc.i64[D.move_3]
+        taps = desc.i64[D.taps_1] * desc.i64[D.taps_2]
+        each = words // taps
+        inside = places + 8 * words
+        for s in range(taps):
+            for k in range(each):
+                inside.i64[s * each + k] = offsets.i64[s] + LINE * k
+        i: i64 = 0
+        while i < count:
+            some = min(wide - (row + i) % wide, count - i)
+            last = positions.i64[i] + ((some + half - 1) // half * half - 1) * step + inside.i64[words - 1] + LINE
+            to = sums + 4 * i * panels * columns
+            if last <= desc.i64[D.nbytes]:
+                for p in range(panels):
+                    panel = packed + p * (LINE * words * columns)
+                    sum, across = to + 4 * p * columns, panels * columns
+                    multiply(x + positions.i64[i], panel, inside, sum, step, across, words, i64(0), some)
+            else:
+                pack_windows(desc, image, pitch, x, positions + 8 * i, offsets, row + i, some)
+                packed_ones(desc, image, pitch, places, packed, panels, to, some)
+            i += some
+
+    return multiply_in_place
+
+
 def make_matrix_product(tile: PlacedAmxTile, panels: Panels) -> NativeFunction:
-    """The same kernel around a matrix tile, for packed windows."""
+    """The same kernel around a matrix tile, for windows that are packed, or whose runs are whole words of the tile."""
     columns, half = tile.columns, tile.rows // 2
     pack = _make_pack(columns, panels)
     multiply = extern(tile.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)")
+    multiply_packed = _make_multiply_packed(tile, multiply)
+    multiply_in_place = _make_multiply_in_place(tile, multiply, multiply_packed)
 
     @native("i32(ptr, ptr, i64)", name="rl_matrix_product")
     def matrix_product(bufs, ints, piece):
@@ -468,13 +526,14 @@ def make_matrix_product(tile: PlacedAmxTile, panels: Panels) -> NativeFunction:
         pitch = LINE * (words | 1)  # windows begin in all sets of the cache
         x, w = bufs.ptr[desc.i64[D.operand]], bufs.ptr[desc.i64[D.operand] + 1]
         taps = desc.i64[D.taps_1] * desc.i64[D.taps_2]
-        slot = borrow(count * panel_bytes + block * (pitch + 4 * sum_pitch) + 8 * (block + taps + words))
+        room = block + half  # a tile writes behind the last row
+        slot = borrow(count * panel_bytes + room * (pitch + 4 * sum_pitch) + 8 * (block + taps + 2 * words))
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         packed = borrowed(slot)
         image = packed + count * panel_bytes
-        sums = image + block * pitch
-        positions = sums + 4 * block * sum_pitch
+        sums = image + room * pitch
+        positions = sums + 4 * room * sum_pitch
         offsets = positions + 8 * block
         places = offsets + 8 * taps
         list_segments(desc, offsets)
@@ -487,14 +546,11 @@ def make_matrix_product(tile: PlacedAmxTile, panels: Panels) -> NativeFunction:
         while row < last:
             some = min(block, last - row)
             list_rows(desc, positions, row, some, some)
-            pack_windows(desc, image, pitch, x, positions, offsets, row, some)
-            for p in range(count):
-                panel, first = packed + p * panel_bytes, i64(0)
-                while first < words:
-                    part, to = min(desc.i64[D.part], words - first), sums + 4 * p * columns
-                    multiply(image + LINE * first, panel, places, to, pitch, sum_pitch, part, i64(first > 0), some)
-                    panel += LINE * columns * part
-                    first += part
+            if desc.i64[D.nbytes] == 0:
+                pack_windows(desc, image, pitch, x, positions, offsets, row, some)
+                multiply_packed(desc, image, pitch, places, packed, count, sums, some)
+            else:
+                multiply_in_place(desc, x, positions, offsets, image, pitch, places, packed, count, sums, row, some)
             status = status | finish_block(bufs, desc, piece, sums, sum_pitch, row, column, some, outs)
             row += some
         give_back(slot)
