@@ -20,7 +20,7 @@ from typing import Any
 
 import rushlight
 from rushlight import _C, Size, Tensor
-from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
+from rushlight._interface.base import trace_marks, tree_flatten, tree_map, tree_unflatten
 from rushlight._interface.dispatch import DISPATCH_CLASSES
 from rushlight._interface.functorch import top_level
 from rushlight._interface.sizes import Undecided
@@ -406,6 +406,7 @@ def get_proxy_mode() -> ProxyTorchDispatchMode | None:
     return found
 
 
+@trace_marks.changes_later_calls
 def disable_proxy_modes_tracing() -> contextlib.AbstractContextManager[ProxyTorchDispatchMode | None]:
     """A context in which nothing is written down; gives the mode that wrote."""
     return _disable_infra_mode(_ModeKey.PROXY)
