@@ -64,12 +64,18 @@ def prefers_transposed(m, n, words, c_row, c_col, mr, nr, cost):
 
 @native("i64(i64, i64, i64, i1, i1)", inline=True)
 def pitch_of(n, most, nr, whole_rows, once):
-    """The row pitch of sums that become n elements of C each: the pitch of C, if C is contiguous (`whole_rows`) and
-    tiles write their rows in order, as matrix tiles do not."""
+    """The row pitch of sums by register tiles that become n elements of C each: the pitch of C, if C is contiguous
+    (`whole_rows`)."""
     if not whole_rows or n >= most:
         return most
     # Elements that tiles write beyond a row are overwritten, unless something is added to them
     return n if once else (n + nr - 1) // nr * nr
+
+
+@native("i64(i64, i64, i64, i1, i1)", inline=True)
+def padded_pitch(n, most, nr, whole_rows, once):
+    """The same for matrix tiles, which do not write rows in order: none may reach into the next."""
+    return min(most, (n + nr - 1) // nr * nr)
 
 
 def _cost_apart(form: Form) -> NativeFunction:
@@ -77,8 +83,12 @@ def _cost_apart(form: Form) -> NativeFunction:
 
     Sums that are elements of C are written once and, for each further block of k, read and added to: 2 and 13 words of
     each lane, measured with vectors of 32 bytes.  Other sums are converted once: 8 words.
+
+    Matrix tiles are square: C fills them as well either way.  k may be less than a word of theirs, of which no further
+    block may be deduced.
     """
-    first, again = (2 * form.tile.lanes, 13 * form.tile.lanes) if form.narrow is None else (8 * form.tile.lanes, 0)
+    added = form.narrow is None and isinstance(form.tile, RegisterTile)
+    first, again = (2 * form.tile.lanes, 13 * form.tile.lanes) if added else (8 * form.tile.lanes, 0)
     depth = form.depth
 
     @native("i64(i64)", name=f"cost_apart_{form.name}", inline=True)
@@ -243,7 +253,8 @@ def _make_blocked(
     rows_max, columns_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair
     depth_max = form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
-    rounds, cost_apart, ordered = form.rounded is not None, _cost_apart(form), isinstance(tile, RegisterTile)
+    rounds, cost_apart = form.rounded is not None, _cost_apart(form)
+    pitch_between = pitch_of if isinstance(tile, RegisterTile) else padded_pitch
     direct = make_direct(form) if rounds else macro
     may_transpose = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
@@ -279,7 +290,7 @@ def _make_blocked(
                 if ints.f64[BETA] != 1.0:
                     scaled(c, m, n, c_row, c_col, ints.f64[BETA])
         depth = block_depth(k, depth_max, max(4, group))
-        pitch = pitch_of(n, columns_max, nr, ordered and c_col == 1 and c_row == n, depth >= k)
+        pitch = pitch_between(n, columns_max, nr, c_col == 1 and c_row == n, depth >= k)
         at_once = rounds and depth >= k and c_col == 1
         reach = m if at_once else i64(span)
         top: i64 = 0

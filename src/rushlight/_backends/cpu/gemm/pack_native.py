@@ -158,6 +158,29 @@ def make_wide_pack(panels: Panels, cast: Cast | Pairs, width: int) -> NativeFunc
     return wide
 
 
+@native("void(ptr, ptr, i64)", inline=True)
+def begin(to, x, nbytes):
+    """Copy less than 64 bytes: in few moves, as a call for each row would take longer."""
+    at: i64 = 0
+    if nbytes & 32 != 0:
+        memcpy(to, x, 32)
+        at = i64(32)
+    if nbytes & 16 != 0:
+        memcpy(to + at, x + at, 16)
+        at += 16
+    if nbytes & 8 != 0:
+        memcpy(to + at, x + at, 8)
+        at += 8
+    if nbytes & 4 != 0:
+        memcpy(to + at, x + at, 4)
+        at += 4
+    if nbytes & 2 != 0:
+        memcpy(to + at, x + at, 2)
+        at += 2
+    if nbytes & 1 != 0:
+        memcpy(to + at, x + at, 1)
+
+
 def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
     """`void(out, x, count, depth, step, k_step)`: packs rows of A for an `AmxTile`, words of 64 bytes along k."""
     width, group, n = tile.rows, tile.group, tile.transposer.n
@@ -178,6 +201,9 @@ def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
                 if k_step == 1 and steps == group:
                     for r in range(rows):
                         memcpy(out + 64 * r, at + bytes_ * r * step, 64)
+                elif k_step == 1:
+                    for r in range(rows):
+                        begin(out + 64 * r, at + bytes_ * r * step, bytes_ * steps)
                 elif step == 1 and steps == group and rows == width:
                     for s in range(0, group, n):
                         for r in range(n):  # rows too far apart for the hardware prefetcher
