@@ -202,7 +202,7 @@ def test_matrix_tiles_are_used_only_where_they_were_seen_to_be_right(tiles, monk
     monkeypatch.setattr(choice, "_apart", lambda name: choice.Entry(True, 900.0, 200.0))
     assert choice.amx_works("amx_bf16")
     forms = product_choice._product_forms(BFLOAT16, FLOAT32)
-    assert forms[0].tile.kind == "amx_bf16" and forms[1].tile.kind == "bf16"
+    assert [form.tile.kind for form in forms] == ["amx_bf16"]
     monkeypatch.setattr(choice, "_apart", lambda name: choice.Entry(False))
     assert not choice.amx_works("amx_i8")
     with blas.GEMM.scoped("fixed"):

@@ -192,16 +192,13 @@ def may_stay_packed(types: ProductTypes, shape: ProductShape, side: int, order: 
         return False
     if not side and n > PINNED_COLUMNS or least and m < LEAST_ROWS:
         return False
-    if not order or _is_large(shape):
+    if not order or _is_large(shape) or kind not in CHOSEN:
         return True
-    ints = gemm_ints(kind or "f32", shape, itemsize=types.result.itemsize, at_once=forms[0].tile.group)
+    ints = gemm_ints(kind, shape, itemsize=types.result.itemsize, at_once=forms[0].tile.group)
     sides = [
         (min(tile, side), side % tile or min(tile, side))
         for tile, side in zip(ints[TILE_M : TILE_M + 2], (m, n), strict=True)
     ]
-    if kind not in CHOSEN:  # matrix tiles add up in another order than register tiles, which pieces of few rows may use
-        kinds = {_fitting(forms, rows).tile.kind for rows in (*sides[0], *sides[1])}  # columns, where it is transposed
-        return kinds == {_fitting(forms, m).tile.kind}
     return not any(is_declined(rows, columns, k, least) for rows in sides[0] for columns in sides[1])
 
 
@@ -267,11 +264,11 @@ def _is_large(shape: ProductShape) -> bool:
     return min(shape.m, shape.n) >= SHARED_SIDE and shape.m * shape.n * shape.k > SHARED_WORK
 
 
-def amx_forms(kind: str, source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...]:
-    """The form around matrix tiles, and one with the small register tile, which products of few rows fill better."""
+def amx_form(kind: str, source: DType, result: DType, other: DType | None = None) -> Form:
+    """The form around matrix tiles.  They are six times as fast as register tiles: it is the only one, however few rows
+    fill them."""
     instruction = "tdpbf16ps" if kind == "amx_bf16" else "tdpbssd" if source.is_signed else "tdpbusd"
-    small = (host_forms(source, result, other) or ())[1:]
-    return (Form(source, result, AmxTile(kind, instruction, held=True), other), *small)
+    return Form(source, result, AmxTile(kind, instruction, held=True), other)
 
 
 def amx_maker(
@@ -279,7 +276,7 @@ def amx_maker(
 ) -> list[Launch]:
     """A product by matrix tiles (`own`), or without them."""
     source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
-    forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
+    forms = (amx_form(kind, source, result, source),) if own else host_forms(source, result, source)
     assert forms is not None
     return _shared(forms, ProductShape(*sizes, a_strides, b_strides))
 
@@ -288,7 +285,7 @@ def _product_forms(source: DType, result: DType, other: DType | None = None) -> 
     """`host_forms`, with matrix tiles where they work."""
     kind = {"bfloat16": "amx_bf16", "int8": "amx_i8", "uint8": "amx_i8"}.get(source.name)
     if kind is not None and (kind == "amx_bf16" or result is INT32) and amx_works(kind):
-        return amx_forms(kind, source, result, other)
+        return (amx_form(kind, source, result, other),)
     return host_forms(source, result, other)
 
 
@@ -296,13 +293,12 @@ def _fitting(forms: Sequence[Form], rows: int) -> Form:
     """The form of a large product: the lower tile, whose pieces are more even, unless it wastes more than one row in
     30.
 
-    With operands in the caches both register tiles are as fast; matrix tiles are faster than either, unless they are
-    filled badly.
+    With operands in the caches both are as fast.
     """
     best = forms[0]
     for form in forms[1:]:
         computed, usual = (-(-rows // f.tile.rows) * f.tile.rows for f in (form, best))
-        if computed * 31 < usual * 30 or (computed * 30 <= usual * 31 and isinstance(best.tile, RegisterTile)):
+        if computed * 30 <= usual * 31:
             best = form
     return best
 
