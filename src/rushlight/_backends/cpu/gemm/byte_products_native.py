@@ -470,9 +470,7 @@ def _make_multiply_packed(tile: PlacedAmxTile, multiply: Extern) -> NativeFuncti
     return multiply_packed
 
 
-def _make_multiply_in_place(
-    tile: PlacedAmxTile, multiply: Extern, packed_ones: NativeFunction
-) -> NativeFunction:
+def _make_multiply_in_place(tile: PlacedAmxTile, multiply: Extern, packed_ones: NativeFunction) -> NativeFunction:
     columns, half = tile.columns, tile.rows // 2
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, i64, i64)", name="rl_matrix_in_place")
