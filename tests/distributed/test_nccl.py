@@ -69,6 +69,12 @@ def test_without_a_store(fake: Path) -> None:
 
 
 @pytest.mark.distributed
+def test_random_numbers_are_those_of_the_first_process(three: Ranks) -> None:
+    found = three.run(programs.random_tensors)
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.distributed
 def test_divided_models_train_as_one_process(three: Ranks) -> None:
     found = three.run(programs.divided)
     torch.manual_seed(1)

@@ -74,6 +74,15 @@ def test_random_numbers_are_those_of_the_first_process(four: Ranks) -> None:
     assert all(one[2:] == [True, True] for one in found)
 
 
+@pytest.mark.distributed
+def test_random_numbers_on_gpus_are_those_of_the_first_process(mpi: None) -> None:
+    ranks = Ranks(2, RUSHLIGHT_CUDA="emulated")
+    found = ranks.run(programs.random_numbers_on_gpus, timeout=120)
+    ranks.close()
+    assert found[0][0] == found[1][0]
+    assert all(one[1:] == [True, True] for one in found)
+
+
 @pytest.fixture
 def alone() -> object:
     """A job of one process, and a mesh over it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight import device as Device
 from rushlight._interface.base import trace_marks
-from rushlight._interface.cuda import generator_of
+from rushlight._interface.devices import generator_of
 from rushlight.cuda.access import device_of, gpu, gpus, on_gpu, why_no_gpu
 
 __all__ = [

@@ -175,6 +175,11 @@ except RuntimeError:
 else:
     raise AssertionError("a negative rate was taken")
 """,
+    "chunks of a batch that draws the same": """
+draw = lambda x: x + torch.rand(3, device="cuda")
+found = torch.vmap(draw, randomness="same", chunk_size=2)(torch.zeros(5, device="cuda"))
+assert bool((found == found[0]).all())
+""",
     "dropout": """
 x = torch.ones(5000, device="cuda")
 y = torch.nn.functional.dropout(x, 0.25)

@@ -252,6 +252,15 @@ def device_groups_of(group: Any) -> Any:
     return {"cuda": nccl_group("no store", below.ranks, below.rank, None, 20.0, backend, below)}
 
 
+def random_tensors(rank: int, size: int) -> list[Any]:
+    """Random numbers of tensors over a mesh whose groups move the memory of GPUs alone."""
+    begin(rank, size, "nccl")
+    torch.manual_seed(rank)
+    x = distribute_tensor(torch.ones(6), dist.init_device_mesh("cuda", (size,)), [Shard(0)])
+    assert x.to_local().is_cuda
+    return [torch.nn.functional.dropout(x).full_tensor().tolist(), x.normal_().full_tensor().tolist()]
+
+
 def divided(rank: int, size: int) -> list[list[float]]:
     """Losses of fully_shard, and of tensor parallel, and DTensor operators, on pretended GPUs."""
     begin(rank, size, "cpu:gloo,cuda:nccl")

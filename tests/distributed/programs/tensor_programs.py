@@ -237,7 +237,7 @@ def exchanged_streams(rank: int, size: int) -> list[int]:
     seen: list[int] = []
     plain = _calls.stream_of_the_first
     x = distribute_tensor(torch.arange(8.0) % 3, mesh_of(size), [Shard(0)])
-    _calls.stream_of_the_first = lambda mesh: (seen.append(1), plain(mesh))[1]
+    _calls.stream_of_the_first = lambda *given: (seen.append(1), plain(*given))[1]
     try:
         counts = []
         for call in (
@@ -352,6 +352,24 @@ def random_numbers(rank: int, size: int) -> list[Any]:
     same = all(torch.equal(a, b) for a, b in zip([x.full_tensor(), y.full_tensor()], expected[::2], strict=False))
     lies = torch.rand_like(x).placements == y.placements == x.placements
     return [x.full_tensor().tolist(), y.full_tensor().tolist(), same and lies, own == alone]
+
+
+def random_numbers_on_gpus(rank: int, size: int) -> list[Any]:
+    """Drawn by the generators of GPUs, which every process seeds otherwise: replicas, since no engine moves their parts."""
+    from rushlight.distributed.tensor import rand
+
+    mesh = init_device_mesh("cuda", (size,))
+    torch.manual_seed(3 + rank)
+    x = DTensor.from_local(torch.ones(6), mesh, [Replicate()])
+    made = [F.dropout(x), x.normal_(), rand(6, device_mesh=mesh, placements=[Replicate()])]
+    own = [torch.rand(2, device="cuda").tolist(), torch.rand(2).tolist()]
+    torch.manual_seed(3 + rank)
+    x = torch.ones(6, device="cuda")
+    expected = [F.dropout(x), x.normal_(), torch.rand(6, device="cuda")] if rank == 0 else []
+    alone = [torch.rand(2, device="cuda").tolist(), torch.rand(2).tolist()]
+    same = all(torch.equal(a.to_local(), b) for a, b in zip(made, expected, strict=False))
+    on_gpu = all(y.to_local().is_cuda for y in made)
+    return [[y.to_local().tolist() for y in made], same and on_gpu, own == alone]
 
 
 COPIES = {

@@ -10,7 +10,7 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.functorch.batched import batched, in_front, peeled
 from rushlight._engine.functorch.transformed import Level
-from rushlight._engine.random.random import default_generator
+from rushlight._engine.random.random import default_generators
 from rushlight._surface.functorch.trees import name_of, prefix, spec_text, tree_flatten, tree_unflatten
 from rushlight._surface.registry import SPACES
 
@@ -101,11 +101,14 @@ class _Call(NamedTuple):
 
     def run_chunks(self, batch: _Batch, chunk: int) -> Any:
         """The results for `chunk` items at a time, joined along the dims where the batch stands in them."""
-        state = default_generator.get_state() if self.randomness == "same" else None
+        states = []
+        if self.randomness == "same":
+            devices = {leaf.device for leaf in batch.leaves if not leaf.is_meta}
+            states = [(generator, generator.get_state()) for generator in default_generators(devices)]
         rows, shape = [], None
         for start in range(0, batch.size, chunk):
-            if state is not None:
-                default_generator.set_state(state)
+            for generator, state in states:
+                generator.set_state(state)
             flat, shape = tree_flatten(self.run(batch.part(start, min(chunk, batch.size - start))))
             rows.append(flat)
         places = prefix(self.out_dims, tree_unflatten(rows[0], shape)) or [0] * len(rows[0])

@@ -220,15 +220,17 @@ class DTensor(Tensor):
     ) -> DTensor:
         """A tensor from what each process has of it.
 
-        Parts are taken to be even unless `shape` and `stride` of the whole are given.  With `run_check` replicas become
-        those of the first process of their group.  Differentiable; the gradient is that of the local tensor, from one
-        that lies as `grad_placements` (by default as the tensor itself, whole where it lies as terms).
+        It is moved to the mesh's type of device.  Parts are taken to be even unless `shape` and `stride` of the whole
+        are given.  With `run_check` replicas become those of the first process of their group.  Differentiable; the
+        gradient is that of the local tensor, from one that lies as `grad_placements` (by default as the tensor itself,
+        whole where it lies as terms).
         """
         if isinstance(local_tensor, DTensor):
             raise RuntimeError(
                 f"the local_tensor argument only accepts torch.Tensor but got {type(local_tensor)} value."
             )
         mesh = device_mesh or _all_processes()
+        local_tensor = _on_mesh(local_tensor, mesh)
         placed = _normalized(placements, mesh, local_tensor.ndim) or (Replicate(),) * mesh.ndim
         if (shape is None) != (stride is None):
             raise RuntimeError(
@@ -403,6 +405,11 @@ def _strides_like(local: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
 # ***** making tensors *****
 
 
+def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:
+    """A tensor on a device of the mesh's type; without elements as it is."""
+    return x if x.is_meta or x.device.type == mesh.device_type else x.to(mesh.device_type)
+
+
 def distribute_tensor(
     tensor: Tensor,
     device_mesh: DeviceMesh | None = None,
@@ -412,8 +419,8 @@ def distribute_tensor(
 ) -> DTensor:
     """A tensor that every process has, spread over a mesh; by default replicated.
 
-    What the process `src_data_rank` of each group has counts; with None every process takes its part of its own tensor
-    and nothing is sent.
+    It is moved to the mesh's type of device.  What the process `src_data_rank` of each group has counts; with None
+    every process takes its part of its own tensor and nothing is sent.
     """
     mesh = device_mesh or _all_processes()
     placed = _normalized(placements, mesh, tensor.ndim) or (Replicate(),) * mesh.ndim
@@ -430,7 +437,7 @@ def distribute_tensor(
         return tensor
     if not tensor.is_leaf:
         raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
-    local = tensor.detach()
+    local = _on_mesh(tensor.detach(), mesh)
     if mesh.get_coordinate() is None:
         local = local.new_empty(0)
         return DTensor(local, mesh, placed, tensor.shape, tensor.stride()).requires_grad_(tensor.requires_grad)
@@ -462,6 +469,7 @@ def _factory(
     """A tensor made whole on every process, of which each keeps its part: random numbers do not depend on the mesh."""
     mesh = mesh or _all_processes()
     options.pop("layout", None)
+    options["device"] = mesh.device_type
     with stream_of_the_first(mesh) if make in (rushlight.rand, rushlight.randn) else nullcontext():
         whole = make(size, **options)
     return distribute_tensor(whole, mesh, placements, src_data_rank=None).requires_grad_(requires_grad)

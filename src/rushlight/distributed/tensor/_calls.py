@@ -358,7 +358,8 @@ def _whole(func: Any, flat: list[Any], tree: Any, dtensor: Any, mesh: Any) -> An
     versions = {k: _version(leaves, k) for k in owners}
     args, kwargs = _arguments(leaves, tree)
     draws = _draws(func)
-    with stream_of_the_first(mesh) if draws else nullcontext():
+    devices = [x._local_tensor.device for x in owners.values()]
+    with stream_of_the_first(mesh, devices) if draws else nullcontext():
         found = func(*args, **kwargs)
     for k, x in owners.items():
         whole = next(y for y in leaves if id(y) == k)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import rushlight
 from rushlight._interface.base import trace_marks
+from rushlight._interface.devices import generator_of
 from rushlight.distributed import distributed_c10d as dist
 
 __all__ = ["is_rng_supported_mesh", "manual_seed", "stream_of_the_first"]
@@ -32,22 +33,31 @@ def manual_seed(seed: int, device_mesh: Any) -> None:
 
 
 @contextmanager
-def stream_of_the_first(mesh: Any) -> Iterator[None]:
-    """A block in which the default generator is where that of the mesh's first process is.
+def stream_of_the_first(mesh: Any, devices: Iterable[Any] = ()) -> Iterator[None]:
+    """A block in which the default generators of the CPU, the mesh's device and `devices` are where those of the mesh's
+    first process are.
 
     Afterwards the first process goes on from there, and the others have the streams they had, which may be their own.
     """
     if mesh.size() == 1:
         yield
         return
-    own = rushlight.get_rng_state()
-    state = own.clone()
+    here = rushlight.empty(0, device=mesh.device_type).device
+    # in one order on all processes, whose devices have numbers of their own
+    used = sorted({here, rushlight.device("cpu"), *devices} - {rushlight.device("meta")}, key=lambda d: d.type)
+    generators = [generator_of(device) for device in used]
+    own = [generator.get_state() for generator in generators]
+    state = rushlight.cat(own)
     for axis in range(mesh.ndim):
         group = mesh.get_group(axis)
+        state = state.to("cpu" if rushlight.device("cpu") in group._device_types else here)
         dist.broadcast(state, dist.get_process_group_ranks(group)[0], group=group)
-    rushlight.set_rng_state(state)
+    first = state.cpu().split([len(before) for before in own])
+    for generator, begin in zip(generators, first, strict=True):
+        generator.set_state(begin)
     try:
         yield
     finally:
         if any(mesh.get_coordinate()):
-            rushlight.set_rng_state(own)
+            for generator, before in zip(generators, own, strict=True):
+                generator.set_state(before)
