@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,22 @@ def test_scaled_groups(kind: str) -> None:
         expected = _groups(_wide(a) * _wide(first)[..., None], _wide(b) * _wide(second)[..., None, :], ends)
     _near(found, expected, 64)
     _near(rl._scaled_grouped_mm(a, b, first, second, offs=offs, out_dtype=rl.bfloat16), expected, 64)
+
+
+@pytest.mark.cuda
+def test_scaled_groups_of_no_columns_are_zero() -> None:
+    """Whatever their scales, which are infinite where they are 1 / the greatest number of nothing."""
+    a, b = rl.ones(24, 64).to(E4M3), rl.ones(40, 64).to(E4M3).t()
+    first, second = rl.ones(3, 24), rl.ones(3, 40)
+    first[1] = math.inf
+    offs = rl.tensor([16, 16, 56], dtype=rl.int32)
+    given = (a, b, first.flatten(), second.flatten())
+    expected = rl.tensor([16.0, 0.0, 40.0])[:, None, None].expand(3, 24, 40)
+    for found in (
+        rl._scaled_grouped_mm(*(x.cuda() for x in given), offs=offs.cuda()),
+        rl._scaled_grouped_mm(*given, offs=offs),
+    ):
+        assert rl.equal(found.cpu().float(), expected)
 
 
 @pytest.mark.cuda

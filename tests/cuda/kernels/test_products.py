@@ -208,6 +208,34 @@ def test_scaled_products(way: str, dtypes: Any) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_scaled_products_of_nothing_are_zero(device: str) -> None:
+    """A sum of no products times an infinite scale, and a bias."""
+    a, b = (rl.ones(n, 0, device=device).to(E4M3) for n in (32, 16))
+    scale, bias = rl.tensor(-rl.inf, device=device), rl.arange(16, device=device).to(rl.bfloat16)
+    assert rl._scaled_mm(a, b.t(), scale, scale, out_dtype=rl.bfloat16).cpu().tolist() == [[0.0] * 16] * 32
+    found = rl._scaled_mm(a, b.t(), scale, scale, bias=bias, out_dtype=rl.bfloat16)
+    assert rl.equal(found, bias.expand(32, 16))
+
+
+@pytest.mark.cuda
+def test_scaled_products_that_gpus_do_not_have() -> None:
+    a, b, one = rl.ones(16, 16).to(E4M3), rl.ones(16, 16).to(E4M3).t(), rl.tensor(1.0)
+    bias = rl.ones(16, dtype=rl.bfloat16)
+    for x, y, options, message in (
+        (a.to(E5M2), b.to(E5M2), {}, "Multiplication of two Float8_e5m2 matrices is not supported"),
+        (a, b, {"bias": bias, "out_dtype": rl.float32}, "Bias is not supported when out_dtype is set to Float32"),
+        (a, b, {"bias": bias.float(), "out_dtype": rl.bfloat16}, "Bias must be either Half or BFloat16"),
+        (a, b, {"bias": bias, "out_dtype": rl.float16}, "Bias must be torch.float16"),
+    ):
+        options = {"out_dtype": rl.bfloat16, **options}
+        rl._scaled_mm(x, y, one, one, **options)  # the CPU has them all
+        given = {k: v.cuda() if k == "bias" else v for k, v in options.items()}
+        with pytest.raises(ValueError, match=message):
+            rl._scaled_mm(x.cuda(), y.cuda(), one.cuda(), one.cuda(), **given)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("way", ["mma", "wgmma"])
 def test_products_by_both_ways(way: str) -> None:
     """Edges, transposed and batched operands, unaligned ones, epilogues, integers, inner dims in parts."""

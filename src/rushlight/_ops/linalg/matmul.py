@@ -219,7 +219,8 @@ def scaled_product(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, dtype:
 
     first = spread(scale_a, (numel(scale_a.shape), 1))
     second = spread(scale_b, (1, numel(scale_b.shape)))
-    total = build.dot(build.convert(a, wide), build.convert(b, wide)) * (first * second)
+    total = build.dot(build.convert(a, wide), build.convert(b, wide))
+    total = total * (first * second) if a.shape[1] else total  # a sum of nothing is 0, whatever the scales
     if bias is not None:
         total = total + spread(bias, (1, shape[1]))
     return build.convert(total, dtype)
@@ -255,6 +256,15 @@ def scaled_grouped_product(a: Any, b: Any, offs: Any, scale_a: Any, scale_b: Any
             scale = prim.index(scale, _groups_of(offs, total.shape[other]))
             scale = scale if dim == -1 else build.transpose(scale, (1, 0))
         total = total * build.broadcast_to(scale, total.shape)
+    if not a.shape[-1]:
+        total = build.full(total.shape, 0, wide)
+    elif len(a.shape) == len(b.shape) == 2:  # groups of no columns are 0, whatever their scales
+        (groups,) = offs.shape
+        before = prim.cat(
+            build.full((1,), 0, offs.dtype), prim.slice(offs, starts=(0,), stops=(groups - 1,), steps=(1,)), dim=0
+        )
+        empty = build.reshape(prim.eq(offs, before), (groups, 1, 1))
+        total = build.select(build.broadcast_to(empty, total.shape), 0, total)
     return build.convert(total, dtype)
 
 

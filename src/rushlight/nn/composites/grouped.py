@@ -178,8 +178,9 @@ def scaled_mm(
     once.
 
     Scales are one number each (`ScalingType.TensorWise`) or one for each row of `mat_a` (M, 1) and column of `mat_b`
-    (1, N) (`RowWise`); ValueError for other scalings, which PyTorch's CPU does not have either, and for sizes that do
-    not fit.  `output_dtype` None means the dtype of `mat_a`.
+    (1, N) (`RowWise`); ValueError for other scalings, which PyTorch's CPU does not have either, for sizes that do not
+    fit, and on GPUs for two matrices of float8_e5m2, and for a bias of another 16-bit dtype than the result or with a
+    float32 one.  `output_dtype` None means the dtype of `mat_a`.
     """
     dims = tuple(contraction_dim) or (-1, -2)
     if mat_a.dim() != 2 or mat_b.dim() != 2:
@@ -202,7 +203,23 @@ def scaled_mm(
     if bias is not None and bias.numel() != right.shape[1]:
         raise ValueError(f"Bias must be size {right.shape[1]} but got {bias.numel()}")
     dtype = mat_a.dtype if output_dtype is None else output_dtype
+    if left.is_cuda:
+        _check_for_gpu(left, right, bias, dtype)
     return function_of("scaled_product")(left, right, first, second, bias, dtype)
+
+
+def _check_for_gpu(left: Any, right: Any, bias: Any, dtype: Any) -> None:
+    """The types that cuBLASLt multiplies, which programs for GPUs keep to; ValueError for others."""
+    if left.dtype is right.dtype is rushlight.float8_e5m2:
+        raise ValueError("Multiplication of two Float8_e5m2 matrices is not supported")
+    if bias is None:
+        return
+    if dtype is rushlight.float32:
+        raise ValueError("Bias is not supported when out_dtype is set to Float32")
+    if bias.dtype not in (rushlight.bfloat16, rushlight.float16):
+        raise ValueError(f"Bias must be either Half or BFloat16, but got {bias.dtype}")
+    if dtype in (rushlight.bfloat16, rushlight.float16) and bias.dtype is not dtype:
+        raise ValueError(f"Bias must be {dtype} to compute {dtype} output, but got {bias.dtype}")
 
 
 def _scales_fit(left: Any, right: Any, first: Any, second: Any, recipes: set[Any]) -> bool:
