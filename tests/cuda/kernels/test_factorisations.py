@@ -65,7 +65,7 @@ CASES = {
     name: f"same(torch.linalg.{text})"
     for name, text in {
         "svd": "svd, a", "qr": "qr, a", "eigh": "eigh, spd", "eigvals": "eigvals, a", "inverse": "inv, a", "solve": "solve, a, a",
-        "complex": "cholesky, spd.to(torch.complex128)", "least squares": "lstsq, a, a", "determinant": "det, a", "ldl": "ldl_factor, spd",
+        "complex": "cholesky, spd.to(torch.complex128)", "determinant": "det, a", "ldl": "ldl_factor, spd",
     }.items()
 }  # fmt: skip
 PRELUDE = """
@@ -78,6 +78,33 @@ def same(f, *xs):
     for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (mine, theirs)], strict=True):
         assert a.device.type == "cuda"
         torch.testing.assert_close(a.cpu(), b)
+"""
+CASES["least squares"] = """
+for shape, more in (((2, 7, 4), (2, 7, 3)), ((2, 4, 7), (2, 4, 3)), ((5, 5), (5,)), ((3, 1, 6, 2), (2, 6, 1)), ((0, 3), (0, 2)), ((3, 0), (3, 2))):
+    for dtype in (torch.float64, torch.complex128):
+        x, y = torch.randn(shape, dtype=dtype), torch.randn(more, dtype=dtype)
+        mine, theirs = ([v.to(device).requires_grad_() for v in (x, y)] for device in ("cuda", "cpu"))
+        found, expected = torch.linalg.lstsq(*mine), torch.linalg.lstsq(*theirs, driver="gels")
+        for a, b in zip(found, expected, strict=True):
+            assert a.is_cuda
+            torch.testing.assert_close(a.cpu(), b)
+        for result in (found, expected):
+            weights = torch.arange(1.0, 1 + result.solution.numel(), dtype=torch.float64).reshape(result.solution.shape)
+            (result.solution * weights.to(result.solution.device)).sum().abs().backward()
+        for a, b in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(a.grad.cpu(), b.grad)
+text = str(torch.explain(torch.linalg.lstsq)(x.new_ones(70, 3).cuda().real, x.new_ones(70, 2).cuda().real))
+assert "triangular_solve" in text and "least_squares" not in text, text
+"""
+CASES["drivers of least squares"] = """
+x = torch.ones(3, 2, device="cuda")
+for driver in ("gelsy", "gelsd", "gelss"):
+    try:
+        torch.linalg.lstsq(x, x, driver=driver)
+    except RuntimeError as error:
+        assert str(error) == "torch.linalg.lstsq: parameter `driver` should be one of (gels)", error
+    else:
+        raise AssertionError(driver)
 """
 CASES["what explain says"] = 'assert "eigh, by the host" in str(torch.explain(torch.linalg.eigh)(spd.cuda()).kernels)'
 

@@ -73,7 +73,7 @@ _RENAMED = {
     "Im2ColBackward0": {"unfold": "..."},
     "LinalgCholeskyExBackward0": {"cholesky_ex": "L=+0 ..."},
     "LinalgLuSolveBackward0": {"lu_solve": "LU=LU_data pivots=LU_pivots B=input ..."},
-    "LinalgLstsqBackward0": {"linalg_lstsq_pivoted": "self=input ..."},
+    "LinalgLstsqBackward0": {"linalg_lstsq_pivoted": "self=input ...", "linalg_lstsq_full_rank": "self=input ..."},
     "LinalgPinvBackward0": {"linalg_pinv_core": "self=A result=.0 ..."},
     "LinalgSolveExBackward0": {"solve_ex": "LU=+0 ..."},
     "MmBackward0": {"matmul": "self=input mat2=other", "linear": "self=input"},

@@ -10,7 +10,7 @@ from rushlight._ops.linalg.linalg import columns_first, common_batch, expanded, 
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._prims.linalg.factor_qr import reflect
-from rushlight._prims.linalg.matrices import mH, rows, scale_columns, times, triu
+from rushlight._prims.linalg.matrices import eye, mH, rows, scale_columns, solve, times, triu
 from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import contiguous_strides, numel
 
@@ -413,6 +413,33 @@ def _(cts: Any, outs: Any, a: Any, b: Any, rcond: float) -> Any:
         return None, None
     P, _, _ = _pseudo_inverse(a, rcond)
     return _lstsq_gradient(cts[0], P, a, b)
+
+
+def _solved_at_full_rank(a: Any, b: Any) -> Any:
+    """The least squares solution by Q and R, of A^H where A has more columns; A and B in one batch."""
+    (*lead, m, n), k = a.shape, b.shape[-1]
+    if not numel(a.shape) or not k:
+        return build.full((*lead, n, k), 0, a.dtype)
+    if m >= n:
+        Q, R = prim.qr(a, form="reduced")
+        return solve(R, times(mH(Q), b), upper=True)
+    Q, R = prim.qr(mH(a), form="reduced")
+    return times(Q, solve(R, b, upper=True, adjoint=True))
+
+
+@operator(
+    "linalg_lstsq_full_rank(Tensor input, Tensor b) -> Tensor", spaces=(), method=False, node="LinalgLstsqBackward0", like=_over_rows,
+)  # fmt: skip
+def lstsq_full_rank(a: Any, b: Any) -> Any:
+    """X of least norm among those with the least |A X - B|, by a QR factorisation; A has full rank.  B: matrices."""
+    lead = common_batch(a, b)
+    return _solved_at_full_rank(expanded(a, lead), expanded(b, lead))
+
+
+@lstsq_full_rank.gradient
+def _(ct: Any, out: Any, a: Any, b: Any) -> Any:
+    P = _solved_at_full_rank(a, eye(a, a.shape[-2], a.shape[-2]))
+    return _lstsq_gradient(ct, P, a, b)
 
 
 def _pseudo_inverse(a: Any, rcond: float) -> tuple[Any, Any, Any]:

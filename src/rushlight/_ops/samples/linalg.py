@@ -120,6 +120,7 @@ give(
     Call(Draw(2, 2, values=[1.0, 2.0, 2.0, 4.0])),
     Call(POSITIVE, atol=0.5, hermitian=True),
 )
+give("linalg_lstsq_full_rank", Call(TALL, Draw(4, 2)), Call(WIDE, Draw(2, 3, 1)), Call(Draw(0, 3), Draw(0, 2)))
 give("linalg_lstsq_pivoted", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10))
 give(
     "linalg_lstsq_core", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10), Call(Draw(0, 3), Draw(0, 2), 0.0)

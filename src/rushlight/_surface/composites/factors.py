@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._engine.core import convert
 from rushlight._engine.core.convert import deferred
@@ -406,6 +407,11 @@ def cond(input: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
+def _drivers_of(A: Tensor) -> tuple[str, ...]:
+    """The drivers of a matrix's device: those of LAPACK where its memory is the host's, else the first."""
+    return _DRIVERS if backend_of(A._spec.device).host_readable else _DRIVERS[:1]
+
+
 def _check_lstsq(A: Tensor, B: Tensor, driver: str, vectors: bool) -> None:
     name = "torch.linalg.lstsq"
     if A._spec.ndim < 2:
@@ -417,37 +423,51 @@ def _check_lstsq(A: Tensor, B: Tensor, driver: str, vectors: bool) -> None:
         raise RuntimeError(
             f"{name}: Expected input and other to have the same dtype, but got input's dtype {words[0]} and other's dtype {words[1]}"
         )
-    if driver not in _DRIVERS:
-        raise RuntimeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
+    known = _drivers_of(A)
+    if driver not in known:
+        raise RuntimeError(f"{name}: parameter `driver` should be one of ({', '.join(known)})")
     if A._spec.shape[-2] != B._spec.shape[-1 if vectors else -2]:
         raise RuntimeError(f"{name}: input.size(-2) should match other.size(-{1 if vectors else 2})")
+
+
+def _least_squares(A: Tensor, B: Tensor, rcond: float | None, driver: str) -> tuple[Tensor, Tensor]:
+    """The solution and A's rank, which is empty with "gels"; only the CPU's drivers look for it."""
+    no_rank = T["empty"](0, dtype=INT64, device=A._spec.device)
+    if _drivers_of(A) != _DRIVERS:
+        return function_of("linalg_lstsq_full_rank")(A, B), no_rank
+    (*batch, rows, columns), dtype = A._spec.shape, A._spec.dtype
+    small = 2.0**-52 if dtype.to_real().itemsize == 8 else 2.0**-23
+    bound = 0.0 if driver == "gels" else small * max(rows, columns) if rcond is None else float(rcond)
+    one_batch = broadcast_shapes(tuple(batch), B._spec.shape[:-2]) == tuple(batch)
+    pivoted = driver in ("gelsy", "gels") and B._spec.numel and one_batch
+    found, rank, info = function_of("linalg_lstsq_pivoted" if pivoted else "linalg_lstsq_core")(A, B, bound)
+    require_success(info, "linalg.lstsq", "svd")
+    return found, no_rank if driver == "gels" else rank
 
 
 @composite("lstsq", spaces=LINALG)
 @forms("... -> return_types.linalg_lstsq")
 def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Any = None) -> Any:
-    """(solution, residuals, rank, singular_values) of the least squares problem min |A X - B|."""
-    method = "gelsy" if driver is None else driver
+    """(solution, residuals, rank, singular_values) of the least squares problem min |A X - B|.
+
+    `driver` is "gelsy" (the default), "gels", "gelsd" or "gelss" on the CPU; elsewhere "gels" alone, for A of full
+    rank: RuntimeError for others.
+    """
+    method = driver.lower() if driver else "gelsy" if "gelsy" in _drivers_of(input) else "gels"
     vectors = b._spec.ndim == 1 or (input._spec.ndim - 1 == b._spec.ndim and b._spec.shape == input._spec.shape[:-1])
     _check_lstsq(input, b, method, vectors)
     b = b.unsqueeze(-1) if vectors else b
-    (*_, rows, columns), dtype = input._spec.shape, input._spec.dtype
-    small = 2.0**-52 if dtype.to_real().itemsize == 8 else 2.0**-23
-    bound = 0.0 if method == "gels" else small * max(rows, columns) if rcond is None else float(rcond)
-    batch = input._spec.shape[:-2]
-    pivoted = method in ("gelsy", "gels") and b._spec.numel and broadcast_shapes(batch, b._spec.shape[:-2]) == batch
-    found, rank, info = function_of("linalg_lstsq_pivoted" if pivoted else "linalg_lstsq_core")(input, b, bound)
-    require_success(info, "linalg.lstsq", "svd")
+    rows, columns = input._spec.shape[-2:]
+    found, rank = _least_squares(input, b, rcond, method)
     residuals = found.reshape(-1)[:0]  # empty, and still part of the graph
-    residuals = T["real"](residuals) if dtype.is_complex else residuals
+    residuals = T["real"](residuals) if input._spec.dtype.is_complex else residuals
     if method != "gelsy" and rows > columns and (method == "gels" or bool((rank == columns).all())):
         apart = input @ found - b
         residuals = (T["abs"](apart) ** 2).sum(-2)
-    rank = T["empty"](0, dtype=INT64, device=input._spec.device) if method == "gels" else rank
     if method in ("gelsd", "gelss"):
         values = svdvals(input.detach())
     else:
-        values = T["empty"](0, dtype=dtype.to_real(), device=input._spec.device)
+        values = T["empty"](0, dtype=input._spec.dtype.to_real(), device=input._spec.device)
     solution = found.squeeze(-1) if vectors else found
     return results(
         "linalg_lstsq",
