@@ -29,7 +29,6 @@ from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import jit
 from rushlight._native.compiled import compile_named, compile_text
-from rushlight._native.function import NativeFunction
 from rushlight._native.target import TargetDescription, host_target
 from rushlight._types.layout import numel
 
@@ -51,7 +50,7 @@ MATRIX_PART = 16  # words of 64 bytes in one part of the sum
 MATRIX_CHUNK = 512  # rows of a piece by matrix tiles, at least: its weights are packed once
 IN_PLACE_WORDS, IN_PLACE_OUTS = 20, 128  # most words and columns of windows that matrix tiles read in place
 LINE = 64
-_PANELS = Panels(4, 1, 8)
+_PANELS, _LINES = Panels(4, 1, 8), Panels(4, 1, 16)  # of vectors, of matrix tiles: a cache line at once
 _KERNELS: dict[str, Callable[..., Any]] = {}
 _KEPT: list[Any] = []  # loaded code that the kernel calls
 
@@ -64,21 +63,15 @@ def dot_tile(target: TargetDescription) -> DotTile | None:
 def _kernel(symbol: str) -> Callable[..., Any]:
     if symbol not in _KERNELS:
         imports, dot = dict(_runtime.runtime().symbols), dot_tile(host_target())
-        tiles: tuple[Any, ...]
+        panels, tiles, make = _PANELS, TILES, lambda: make_byte_product(TILES, panels)
         if symbol == "rl_matrix_product":
-            tiles = MATRIX, PaddedRows()
-        else:
-            tiles = TILES if dot is None else (dot,)
-        for part in (_PANELS, *tiles):
+            panels, tiles, make = _LINES, (MATRIX, PaddedRows()), lambda: make_matrix_product(MATRIX, panels)
+        elif dot is not None:
+            tiles, make = (dot,), lambda: make_dot_product(dot, panels)
+        for part in (panels, *tiles):
             loaded = jit.load(compile_text(part.text), part.symbols)
             imports |= {name: loaded[name] for name in part.symbols}
             _KEPT.append(loaded)
-
-        def make() -> NativeFunction:
-            if symbol == "rl_matrix_product":
-                return make_matrix_product(MATRIX, _PANELS)
-            return make_byte_product(TILES, _PANELS) if dot is None else make_dot_product(dot, _PANELS)
-
         name = f"byte product {' '.join(tile.symbol for tile in tiles)}"
         loaded = jit.load(compile_named(name, lambda: [make()]), [symbol], imports)
         _KERNELS[symbol] = stubs.make_kernel_callable(loaded[symbol], symbol, loaded)
