@@ -78,6 +78,18 @@ _varying("softmax", 0.7, lambda t, x: t.softmax(x, 1).mean())
 _varying("layer_norm_gelu", 1.5, lambda t, x: t.nn.functional.gelu(t.nn.functional.layer_norm(x, (4,))).mean())
 
 
+@row("new_shapes/unbind", 0.3)
+def unbind_of_a_new_length(t: Any) -> Call:
+    base = t.randn(260 * 300)
+    sizes = iter([(n, w) for w in range(1, 301) for n in range(200, 260)] * 10)  # 18000 of them
+
+    def cut() -> None:
+        n, w = next(sizes)
+        base[: n * w].view(n, w).unbind()
+
+    return cut
+
+
 # ***** one pass over memory *****
 
 SIZES = {"64k": (1 << 16, 1.0), "1M": (1 << 20, 1.0), "16M": (1 << 24, 2.0)}

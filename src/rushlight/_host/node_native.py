@@ -137,11 +137,13 @@ def save(node, recording, args, results):
     return 0
 
 
-@native("i32(ptr, ptr, ptr, i64)")
-def show(node, recording, results, count):
-    """Set the node as the `grad_fn` of the results; 1 with an exception set."""
+@native("i32(ptr, i64, ptr, i64)")
+def show(node, differentiable, results, count):
+    """Set the node as the `grad_fn` of the results that have a gradient: a bit for each, the last for all further ones;
+    1 with an exception set.
+    """
     for k in range(count):
-        if (recording[RECORDING.differentiable] >> k) & 1 != 0:
+        if (differentiable >> (k if k < 63 else 63)) & 1 != 0:
             out = results.ptr[k]
             replace_slot(out, O_NODE, kept(node))
             replace_slot(out, O_RG, kept(Py_True))
@@ -161,7 +163,7 @@ def record(recording, args, results, count):
         return 1
     failed = save(node, recording, args, results)
     if failed == 0:
-        failed = show(node, recording, results, count)
+        failed = show(node, recording[RECORDING.differentiable], results, count)
     Py_DecRef(node)
     return failed
 
@@ -216,14 +218,14 @@ def link_view(base, meta_of_source, out, creation):
 
 @native("i32(ptr, ptr, ptr, i64)")
 def record_view(recording, args, views, count):
-    """Record a node for views; 1 with an exception set."""
+    """Record a node for views, which all have gradients; 1 with an exception set."""
     node = new_node(recording, args)
     if node is None:
         return 1
     set_slot(node, O_SAVED, PyTuple_New(0))
     set_slot(node, O_VERSIONS, PyTuple_New(0))
     set_slot(node, O_WHERE, kept(Py_None))
-    failed = show(node, recording, views, count)
+    failed = show(node, -1, views, count)
     Py_DecRef(node)
     return failed
 

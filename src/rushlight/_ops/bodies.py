@@ -21,6 +21,7 @@ from rushlight._types.dtype import (
     DType,
 )
 from rushlight._types.layout import (
+    Cut,
     channels_last_strides,
     dense_strides,
     memory_order,
@@ -341,6 +342,12 @@ def take_slice(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
     steps = [1] * len(x.shape)
     starts[dim], stops[dim], steps[dim] = start, max(start, stop), step
     return prim.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+
+def taken(x: Any, cut: Cut) -> list[Any]:
+    """The parts of `x`."""
+    parts = [take_slice(x, cut.dim, start, stop) for start, stop in cut.bounds]
+    return [build.squeeze(part, (cut.dim,)) for part in parts] if cut.drops else parts
 
 
 def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:

@@ -22,9 +22,12 @@ computed only when a gradient is recorded, and passed to the hand-written gradie
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._ops.schema import Schema, parse_schema
+
+if TYPE_CHECKING:
+    from rushlight._types.layout import Cut
 
 __all__ = ["OPERATORS", "Operator", "operator", "view"]
 
@@ -54,6 +57,8 @@ class Operator:
       number if the argument is listed in `static`.
     - `strides`: of a view whose primitives leave strides of dims with fewer than two elements open: a function from the
       input's spec and the other arguments to the strides of the result.
+    - `cut`: of a view in several parts: a function from the input's spec, or its value, and the other arguments to the
+      `Cut` that gives these parts.
     - `underivable`: the reason why the operator has no derivative at all, in either mode, whatever its body; PyTorch
       has none for it either.
     - `constants`: arguments without a derivative, for which none may be requested (RuntimeError); `choosing`: arguments
@@ -79,6 +84,7 @@ class Operator:
     out: bool | str = False
     static: tuple[str, ...] = ()
     strides: Callable[..., list[int]] | None = None
+    cut: Callable[..., Cut] | None = None
     node: str | Callable[..., str]
     aliases: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
@@ -136,7 +142,7 @@ class Operator:
 
 
 _OPTIONS = frozenset((
-    "aliases", "choosing", "constants", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
+    "aliases", "choosing", "constants", "cut", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
     "samples", "spaces", "static", "strides", "tags", "underivable",
 ))  # fmt: skip
 # Operators whose in-place form PyTorch differentiates by another formula, from its result: the node has another number.

@@ -8,13 +8,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._types.shape_env import is_unknown, require_equal
 from rushlight._types.symbols import is_symbolic
 
 __all__ = [
-    "BELOW_ALL", "LARGEST", "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "checked_strides", "collapse", "contiguous_strides",
+    "BELOW_ALL", "Cut", "LARGEST", "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "checked_strides", "collapse", "contiguous_strides",
     "dense_strides", "extent", "filled_strides", "infer_size", "is_contiguous", "is_dense", "numel", "overflowed", "preserved", "restride",
     "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
 ]  # fmt: skip
@@ -432,3 +432,35 @@ def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
     them.
     """
     return any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)) and 0 not in shape
+
+
+class Cut(NamedTuple):
+    """Parts of a tensor along `dim`: the ranges `bounds` (start, stop); with `drops` each holds one index, and the dim
+    is removed.
+    """
+
+    dim: int
+    bounds: Sequence[tuple[int, int]]
+    drops: bool = False
+
+    def layouts(self, shape: Sequence[int], strides: Sequence[int]) -> list[tuple[Shape, Shape, int]]:
+        """Shape, strides and offset of each part of a tensor of this shape and these strides; neighbours of one size
+        share the same shape object.
+        """
+        dim, step = self.dim, strides[self.dim]
+        before, after = tuple(shape[:dim]), tuple(shape[dim + 1 :])
+        if self.drops:
+            rest, steps = (*before, *after), (*strides[:dim], *strides[dim + 1 :])
+            return [(rest, steps, start * step) for start, _ in self.bounds]
+        found: list[tuple[Shape, Shape, int]] = []
+        steps, held, inner = tuple(strides), None, tuple(shape)
+        for start, stop in self.bounds:
+            size = stop - start
+            if type(size) is not int or size != held:  # symbols are not compared: that would be a condition
+                held, inner = size if type(size) is int else None, (*before, size, *after)
+            found.append((inner, steps, start * step))
+        return found
+
+    def part(self, number: int) -> Cut:
+        """One of the parts alone."""
+        return self._replace(bounds=[self.bounds[number]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.current_streams import CURRENT_STREAMS
@@ -27,7 +28,7 @@ from rushlight._engine.core.tensor import (
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.kept.plan_store import further_note, keep, packing, part_key, view_key
-from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
+from rushlight._engine.dispatch.lower import Backward, Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
 from rushlight._engine.dispatch.plans.native_lookup import RUNS, ran
 from rushlight._engine.dispatch.plans.native_plans import Recast, retyped_plan
@@ -35,11 +36,12 @@ from rushlight._engine.dispatch.plans.native_plans import view_plan as native_vi
 from rushlight._engine.dispatch.plans.plan_templates import LazyFallback, ShowTemplate
 from rushlight._engine.dispatch.plans.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
 from rushlight._engine.dispatch_types.base import DispatchType
-from rushlight._graph.core import Graph
+from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._graph.view_outputs import moved_layouts
+from rushlight._ops.bodies import taken
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
-from rushlight._types.layout import LARGEST, extent, numel, overflowed, overlaps_itself
+from rushlight._types.layout import LARGEST, Cut, extent, numel, overflowed, overlaps_itself
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, bytes_on
 
@@ -54,6 +56,7 @@ _new = object.__new__
 # Operators whose views share one node and so may not be changed in place; others (`tensor_split`) make slices with a
 # node each.
 MULTIPLE = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "ChunkBackward0"))
+FEW = 16  # parts of a tensor for which a plan template of their views pays
 MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
 
 
@@ -76,8 +79,10 @@ class ViewPieces:
             )
         self.layouts = [(shape, strides, offset) for _, shape, strides, offset in found]
         if op.strides is not None:
-            rest = [v.value if isinstance(v, Literal) else v for v in template[1:]]
-            self.layouts = [(shape, tuple(op.strides(spec, *rest)), offset) for shape, _, offset in self.layouts]
+            steps = op.strides(spec, *_further_arguments(template))
+            self.layouts = [(shape, tuple(steps), offset) for shape, _, offset in self.layouts]
+        if op.cut is not None:
+            self.layouts = op.cut(spec, *_further_arguments(template)).layouts(spec.shape, spec.strides)
         self.several = op.schema.returns_list or len(op.schema.results) > 1
         self.backwards: list[Any] = []
         self.name, self.apart = "", False
@@ -90,6 +95,70 @@ class ViewPieces:
             self.backwards = [differentiate_graph(g, 1, [0], [True]) for g in singles]
         else:
             self.backwards = [differentiate(op, template, [spec], [0], [True] * count)]
+
+
+def _further_arguments(template: Sequence[Any]) -> list[Any]:
+    """The arguments of a call of a view after the tensor."""
+    return [v.value if isinstance(v, Literal) else v for v in template[1:]]
+
+
+class CutPieces:
+    """The same as `ViewPieces` for a view of many parts: tracing costs more for each part than showing it, and these
+    are traced for their derivatives alone, on the first use of one.
+    """
+
+    __slots__ = ("apart", "backwards", "layouts", "name", "several")
+
+    def __init__(self, op: Operator, template: Sequence[Any], spec: Spec, wants: bool, cut: Cut) -> None:
+        self.layouts, self.several = cut.layouts(spec.shape, spec.strides), True
+        self.backwards: list[Any] = []
+        self.name, self.apart = "", False
+        if not wants:
+            return
+        count = len(cut.bounds)
+        self.name = node_name(op, template, [spec])
+        self.apart = self.name not in MULTIPLE
+        if self.apart:
+            self.backwards = [CutBackward(partial(_part_backward, spec, cut.part(k))) for k in range(count)]
+        else:
+            self.backwards = [CutBackward(lambda: differentiate(op, template, [spec], [0], [True] * count))]
+
+
+class CutBackward:
+    """The `Backward` of parts of a tensor, which saves nothing; its graphs are made on first use."""
+
+    __slots__ = ("_derive", "_derived", "outputs", "parts", "saved")
+
+    def __init__(self, derive: Callable[[], Backward]) -> None:
+        self._derive = derive
+        self._derived: Backward | None = None
+        self.saved: list[tuple[str, int]] = []
+        self.outputs: list[int | None] = [0]
+        self.parts = False
+
+    def _made(self) -> Backward:
+        if self._derived is None:
+            self._derived = self._derive()
+        return self._derived
+
+    @property
+    def forward(self) -> Graph:
+        """The forward graph."""
+        return self._made().forward
+
+    @property
+    def graph(self) -> Graph:
+        """The backward graph."""
+        return self._made().graph
+
+
+def _part_backward(spec: Spec, part: Cut) -> Backward:
+    """The backward of one part of a tensor alone."""
+    builder = GraphBuilder()
+    x = builder.input(tuple(spec.shape), spec.dtype)
+    with builder:
+        outputs = taken(x, part)
+    return differentiate_graph(builder.finish(outputs), 1, [0], [True])
 
 
 class ViewTemplate(ShowTemplate):
@@ -122,6 +191,11 @@ def view_plan(
     """
     spec, origin = tensor._spec, (op, template, [tensor._spec])
     wants = bool(STATE.word & GRAD) and tensor._rg
+    cut = None if op.cut is None else op.cut(spec, *_further_arguments(template))
+    if cut is not None and len(cut.bounds) > FEW:
+        note = further_note(lambda: view_key(op, template, spec, wants)) if wants else None
+        many, key = CutPieces(op, template, spec, wants, cut), None if note is None else note.key
+        return _planned(origin, op, spec, many, many.layouts, many.backwards, None, key), None
     key = view_key(op, template, spec, wants)
     kept = None if key is None else kept_plans.kept_view(key, spec, lambda: ViewPieces(op, template, spec, wants))
     sizes: list[int] = []
@@ -198,7 +272,7 @@ def _planned(
     origin: Any,
     op: Operator,
     spec: Spec,
-    pieces: ViewPieces | ViewRecord,
+    pieces: ViewPieces | CutPieces | ViewRecord,
     layouts: Sequence[Any],
     backwards: Sequence[Any],
     cast: tuple[ViewTemplate, tuple[int, ...]] | None,
@@ -207,8 +281,12 @@ def _planned(
     """The plan of a view with these layouts, `cast` from a plan template or not; `key` is that of its record."""
     word = STATE.word
     item, dtype = spec.dtype.itemsize, spec.dtype
-    specs = [Spec.of(dtype, spec.device, shape, strides, spec.conj, spec.released) for shape, strides, _ in layouts]
-    parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
+    parts: list[tuple[Spec, int]] = []
+    held = shown = None
+    for shape, strides, offset in layouts:
+        if shown is None or (shape, strides) != held:
+            shown, held = Spec.of(dtype, spec.device, shape, strides, spec.conj, spec.released), (shape, strides)
+        parts.append((shown, bytes_on(shown, offset)))
     several = pieces.several
     made = [
         BackwardSpec(

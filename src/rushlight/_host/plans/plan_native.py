@@ -480,6 +480,25 @@ def inplace_plan(self, args, flagged, names):
 # ***** views *****
 
 
+@native("i32(ptr, i64, ptr, ptr, ptr, ptr)")
+def show_runs(table, start, storage, base, meta, views):
+    """Make the views of the memory from `start` on; 1 with an exception set, and nulls after the last one made."""
+    run, number = table[VIEW.runs], i64(0)
+    for _ in range(table[VIEW.n_runs]):
+        at = start + run[VIEWED.offset]
+        for _ in range(run[VIEWED.count]):
+            out = new_tensor(kept(storage), run[VIEWED.spec], PyLong_FromUnsignedLongLong(u64(at)))
+            views.ptr[number] = out
+            if out is None:
+                return 1
+            if link_view(base, meta, out, table[VIEW.creation]) != 0:
+                return 1
+            number = number + 1
+            at = at + run[VIEWED.step]
+        run = run + 8 * VIEWED_WORDS
+    return 0
+
+
 @native("ptr(ptr, ptr, u64, ptr)")
 def view_plan(self, args, flagged, names):
     """Show a tensor's memory under other strides."""
@@ -506,27 +525,24 @@ def view_plan(self, args, flagged, names):
             address.u64[0] = storage.u64[S_PTR]
         if address.i64[0] + table[VIEW.span] > storage.i64[S_PTR] + storage.i64[S_NBYTES]:
             return fallback(self, args, flagged, names)
-    count, view = table[VIEW.n_views], table[VIEW.views]
-    tensors = stack(8 * MOST_RESULTS)
-    failed = False
-    for k in range(count):
-        tensors.ptr[k] = None
-        if not failed:
-            at = PyLong_FromUnsignedLongLong(u64(address.i64[0] + view[VIEWED.offset]))
-            out = new_tensor(kept(storage), view[VIEWED.spec], at)
-            tensors.ptr[k] = out
-            failed = out is None
-            if not failed:
-                failed = link_view(base, meta, out, table[VIEW.creation]) != 0
-        view = view + 8 * VIEWED_WORDS
+    count, several, views = table[VIEW.n_views], table[VIEW.several] != 0, stack(8)
+    made = views
+    views.ptr[0] = None
+    if several:
+        made = PyTuple_New(count)
+        if made is None:
+            return None
+        views = sequence_items(made)
+    failed = show_runs(table, address.i64[0], storage, base, meta, views) != 0
     if not failed and table[VIEW.records] != 0:
-        failed = record_view(table[VIEW.recording], args, tensors, count) != 0
+        failed = record_view(table[VIEW.recording], args, views, count) != 0
     if unlikely(failed):
-        drop_all(tensors, count)
+        if several:
+            Py_DecRef(made)
+        else:
+            drop_all(views, 1)
         return None
-    if table[VIEW.several] == 0:
-        return tensors.ptr[0]
-    return as_tuple(tensors, count)
+    return made if several else views.ptr[0]
 
 
 @native("ptr(ptr, ptr, u64, ptr)")

@@ -114,12 +114,19 @@ INPLACE = Record(
     ("quiet", i64, "1: gradients are off, so the target may want one"),
     ("gives_none", i64, "1: the plan gives None, 0: the target"),
 )
-VIEWED = Record("view", ("offset", i64, "bytes from the argument's first element"), ("spec", pyobject, "its spec"))
+VIEWED = Record(
+    "views of one spec",
+    ("offset", i64, "bytes from the argument's first element to the first of them"),
+    ("spec", pyobject, "their spec"),
+    ("count", i64, "how many"),
+    ("step", i64, "bytes from one to the next"),
+)
 VIEW = Record(
     "view plan",
     TAG,
     ("n_views", i64, "views of the first argument"),
-    ("views", listed(VIEWED), "they"),
+    ("n_runs", i64, "runs of views of one spec"),
+    ("runs", listed(VIEWED), "they"),
     SEVERAL,
     ("creation", pyobject, "how autograd takes the views: a text"),
     ("bounded", i64, "1: there must be `span` bytes, else the Python fallback is called"),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._ops.bodies import slice_bounds, take_slice, wrap
-from rushlight._ops.table import view
+from rushlight._ops.bodies import slice_bounds, take_slice, taken, wrap
+from rushlight._ops.table import Operator, view
 from rushlight._prims import build, prim
-from rushlight._types.layout import infer_size, numel, wrap_dim
+from rushlight._types.layout import Cut, infer_size, numel, wrap_dim
 from rushlight._types.shape_env import require_between, require_equal
 from rushlight._types.symbols import truncated
 
@@ -294,12 +295,23 @@ def _empty_windows(x: Any, dim: int, step: int) -> Any:
 # ***** several parts at once *****
 
 
-def _cut(x: Any, dim: int, sizes: Sequence[int]) -> list[Any]:
-    parts, at = [], 0
-    for size in sizes:
-        parts.append(_part(x, dim, at, at + size))
-        at += size
-    return parts
+def parts_view(schema: str, **options: Any) -> Callable[[Callable[..., Cut]], Operator]:
+    """Declare a view operator by the function that says where it cuts its input: body and layouts follow from it."""
+
+    def declare(where: Callable[..., Cut]) -> Operator:
+        @functools.wraps(where)
+        def body(x: Any, *args: Any, **kwargs: Any) -> list[Any]:
+            return taken(x, where(x, *args, **kwargs))
+
+        return view(schema, cut=where, **options)(body)
+
+    return declare
+
+
+def _by_sizes(dim: int, sizes: Sequence[int]) -> Cut:
+    """Parts of these sizes, one after the other."""
+    stops = list(itertools.accumulate(sizes))
+    return Cut(dim, list(zip([0, *stops[:-1]], stops, strict=True)))
 
 
 def _joined(cts: Sequence[Any], x: Any, dim: int, sizes: Sequence[int]) -> Any:
@@ -356,14 +368,18 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
     return [size] * _countable(whole) + ([rest] if rest or not whole else [])
 
 
-@view("split(Tensor input, ints split_size_or_sections, int dim=0) -> Tensor[]",
+@parts_view("split(Tensor input, ints split_size_or_sections, int dim=0) -> Tensor[]",
       node=lambda split_size_or_sections, **_: "SplitBackward0" if isinstance(split_size_or_sections, int) else "SplitWithSizesBackward0")  # fmt: skip
-def split(x: Any, split_size_or_sections: Any, dim: int) -> Any:
+def split(x: Any, split_size_or_sections: Any, dim: int) -> Cut:
     """out[k] = input[..., k size:(k + 1) size, ...]: parts of one size (the last may be smaller), or of the sizes
     listed, along dim."""
+    return _split(x, split_size_or_sections, dim)
+
+
+def _split(x: Any, sections: Any, dim: int) -> Cut:
     _no_scalar("split", x)
     dim = wrap(dim, x)
-    return _cut(x, dim, _split_sizes(x, split_size_or_sections, dim))
+    return _by_sizes(dim, _split_sizes(x, sections, dim))
 
 
 @split.gradient
@@ -376,10 +392,10 @@ def _as_list(cts: Any) -> list[Any]:
     return list(cts) if isinstance(cts, (tuple, list)) else [cts]
 
 
-@view("split_with_sizes(Tensor input, int[] split_sizes, int dim=0) -> Tensor[]")
-def split_with_sizes(x: Any, split_sizes: Any, dim: int) -> Any:
+@parts_view("split_with_sizes(Tensor input, int[] split_sizes, int dim=0) -> Tensor[]")
+def split_with_sizes(x: Any, split_sizes: Any, dim: int) -> Cut:
     """out[k] = the next sizes[k] indices of input along dim."""
-    return split(x, tuple(split_sizes), dim)
+    return _split(x, tuple(split_sizes), dim)
 
 
 @split_with_sizes.gradient
@@ -396,12 +412,13 @@ def _chunk_sizes(x: Any, chunks: int, dim: int) -> list[int]:
     return _split_sizes(x, size, dim)
 
 
-@view("chunk(Tensor input, int chunks, int dim=0) -> Tensor[]", node="SplitBackward0")
-def chunk(x: Any, chunks: int, dim: int) -> Any:
+@parts_view("chunk(Tensor input, int chunks, int dim=0) -> Tensor[]",
+      node=lambda input, dim, **_: "SplitBackward0" if input.shape[dim] != 0 else "SplitWithSizesBackward0")  # fmt: skip
+def chunk(x: Any, chunks: int, dim: int) -> Cut:
     """parts of ceil(n / chunks) indices along a dim of size n, at most `chunks`; the last may be smaller."""
     _no_scalar("chunk", x)
     dim = wrap(dim, x)
-    return _cut(x, dim, _chunk_sizes(x, chunks, dim))
+    return _by_sizes(dim, _chunk_sizes(x, chunks, dim))
 
 
 @chunk.gradient
@@ -418,8 +435,7 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
             raise RuntimeError(f"number of sections must be larger than 0, got {where}")
         small, rest = divmod(size, _countable(where))
         sizes = [small + 1] * rest + [small] * (where - rest)
-        stops = [sum(sizes[: i + 1]) for i in range(where)]
-        return list(zip([0, *stops[:-1]], stops, strict=True))
+        return list(_by_sizes(dim, sizes).bounds)
     bounds = []
     start = 0
     for stop in [*where, size]:
@@ -429,21 +445,25 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
     return bounds
 
 
-@view("tensor_split(Tensor input, ints indices_or_sections, int dim=0) -> Tensor[]", node="SliceBackward0")
-def tensor_split(x: Any, indices_or_sections: Any, dim: int) -> Any:
+@parts_view("tensor_split(Tensor input, ints indices_or_sections, int dim=0) -> Tensor[]", node="SliceBackward0")
+def tensor_split(x: Any, indices_or_sections: Any, dim: int) -> Cut:
     """parts of n // sections indices along a dim of size n, the first n % sections one longer; or parts that end at the
     indices listed."""
+    return _tensor_split(x, indices_or_sections, dim)
+
+
+def _tensor_split(x: Any, where: Any, dim: int) -> Cut:
     _no_scalar("tensor_split", x)
     dim = wrap(dim, x)
-    return [_part(x, dim, a, b) for a, b in _tensor_split_sizes(x, indices_or_sections, dim)]
+    return Cut(dim, _tensor_split_sizes(x, where, dim))
 
 
-def _even(name: str, x: Any, where: Any, dim: int) -> Any:
+def _even(name: str, x: Any, where: Any, dim: int) -> Cut:
     if isinstance(where, int) and (where <= 0 or x.shape[dim] % where):
         raise RuntimeError(
             f"{name} attempted to split along dimension {dim}, but the size of the dimension {x.shape[dim]} is not divisible by the split_size {where}!"
         )
-    return tensor_split(x, where, dim)
+    return _tensor_split(x, where, dim)
 
 
 def _least(name: str, x: Any, ndim: int) -> None:
@@ -453,34 +473,34 @@ def _least(name: str, x: Any, ndim: int) -> None:
         )
 
 
-@view("hsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
-def hsplit(x: Any, indices_or_sections: Any) -> Any:
+@parts_view("hsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
+def hsplit(x: Any, indices_or_sections: Any) -> Cut:
     """tensor_split(input, ..., dim=1): along columns; along dim 0 for vectors."""
     _least("hsplit", x, 1)
     return _even("torch.hsplit", x, indices_or_sections, 0 if len(x.shape) == 1 else 1)
 
 
-@view("vsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
-def vsplit(x: Any, indices_or_sections: Any) -> Any:
+@parts_view("vsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
+def vsplit(x: Any, indices_or_sections: Any) -> Cut:
     """tensor_split(input, ..., dim=0): along rows."""
     _least("vsplit", x, 2)
     return _even("torch.vsplit", x, indices_or_sections, 0)
 
 
-@view("dsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
-def dsplit(x: Any, indices_or_sections: Any) -> Any:
+@parts_view("dsplit(Tensor input, ints indices_or_sections) -> Tensor[]", node="SliceBackward0")
+def dsplit(x: Any, indices_or_sections: Any) -> Cut:
     """tensor_split(input, ..., dim=2): along depth."""
     _least("dsplit", x, 3)
     return _even("torch.dsplit", x, indices_or_sections, 2)
 
 
-@view("unbind(Tensor input, int dim=0) -> Tensor[]")
-def unbind(x: Any, dim: int) -> Any:
+@parts_view("unbind(Tensor input, int dim=0) -> Tensor[]")
+def unbind(x: Any, dim: int) -> Cut:
     """out[k] = input[..., k, ...] for all indices k along dim; the dim is removed."""
     if not x.shape:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = wrap(dim, x)
-    return [build.squeeze(_part(x, dim, i, i + 1), (dim,)) for i in range(_countable(x.shape[dim]))]
+    return Cut(dim, [(i, i + 1) for i in range(_countable(x.shape[dim]))], drops=True)
 
 
 @unbind.gradient

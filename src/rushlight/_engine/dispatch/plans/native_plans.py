@@ -574,8 +574,8 @@ class Recast:
         self._steps: list[int] = []
         self._backward_spec: int | None = None
         if kind == p.tag_of(p.VIEW):
-            first = p.list_place(words, p.VIEW.views.place)
-            views = [first + k * len(p.VIEWED) for k in range(words[p.VIEW.n_views.place])]
+            first = p.list_place(words, p.VIEW.runs.place)
+            views = [first + k * len(p.VIEWED) for k in range(words[p.VIEW.n_runs.place])]
             self._specs = [at + p.VIEWED.spec.place for at in views]
             if words[p.VIEW.records.place]:
                 self._backward_spec = p.VIEW.recording.place + p.RECORDING.backward_spec.place
@@ -597,8 +597,11 @@ class Recast:
 
     @staticmethod
     def fits(plan: Any) -> bool:
-        """Whether a plan is one that can be cast again."""
-        return type(plan) is _READY[0].Plan
+        """Whether a plan is one that can be cast again: of views it must have a row for each."""
+        if type(plan) is not _READY[0].Plan:
+            return False
+        p, words = require("rushlight._host.plans.plan_records"), plan.keep[-1]
+        return words[p.PLAN.tag.place] != p.tag_of(p.VIEW) or words[p.VIEW.n_views.place] == words[p.VIEW.n_runs.place]
 
     def cast(
         self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], backward_spec: Any
@@ -722,17 +725,35 @@ def view_plan(
     storage if it is the `whole` of it that is shown, and from the argument's first element otherwise.
     """
     ready()
-    if not 0 < len(views) <= 60:
+    if not views:
         return fallback
-    recording = _NO_RECORDING if backward_spec is None else _recording(backward_spec, (0,), [True] * len(views))
+    recording = _NO_RECORDING if backward_spec is None else _recording(backward_spec, (0,), ())  # all have gradients
+    runs = _runs(views)
     values = {
-        "n_views": len(views), "views": [(step, spec) for spec, step in views], "several": int(several),
+        "n_views": len(views), "n_runs": len(runs), "runs": runs, "several": int(several),
         "creation": next((t for t in _CREATIONS if t == creation), None), "bounded": int(span is not None), "span": span or 0, "whole": int(whole),
         "records": int(backward_spec is not None), "recording": recording,
     }  # fmt: skip
     return _plan("VIEW", fallback, values, (None,))
 
 
+def _runs(views: Sequence[tuple[Spec, int]]) -> list[tuple[int, Spec, int, int]]:
+    """Views as rows of records VIEWED: where many lie evenly they are one row; few have a row each, so that `Recast` serves."""
+    if len(views) <= ROW_EACH:
+        return [(offset, spec, 1, 0) for spec, offset in views]
+    runs: list[tuple[int, Spec, int, int]] = []
+    first, held, count, step = views[0][1], views[0][0], 0, 0
+    for spec, offset in views:
+        if count == 1 and spec is held:
+            step = offset - first
+        elif count and (spec is not held or offset != first + count * step):
+            runs.append((first, held, count, step))
+            first, held, count, step = offset, spec, 0, 0
+        count += 1
+    return [*runs, (first, held, count, step)]
+
+
+ROW_EACH = 60  # views of a plan that is cast for other sizes, at most
 _CREATIONS = ("", "no_grad", "multi", "custom")
 
 
