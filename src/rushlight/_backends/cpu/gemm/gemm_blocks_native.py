@@ -11,7 +11,7 @@ from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import Type, extern, i64, load, memcpy, native, prefetch, stack, store
 from rushlight._native.function import NativeFunction
 
-__all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_transpose", "make_whole"]
+__all__ = ["make_converted", "make_direct", "make_finish", "make_macro", "make_packs", "make_transpose", "make_whole"]
 
 
 def make_transpose(kind: str, real: Type, squares: Panels) -> NativeFunction:
@@ -241,6 +241,32 @@ def make_direct(form: Form) -> NativeFunction:
                         memcpy(to + element * r * c_row, aside + element * r * nr, element * min(i64(nr), columns - j))
 
     return direct
+
+
+def make_converted(form: Form) -> NativeFunction:
+    """`make_direct` for a held matrix tile: its sums are converted while they lie in the L1 cache."""
+    tile, (size, total), cast = form.tile, form.sizes, form.narrow
+    assert isinstance(tile, AmxTile) and cast is not None
+    mr, nr, element = tile.rows, tile.columns, form.result.itemsize
+    kernel, convert = (
+        extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)"),
+        extern(cast.symbol, "void(ptr, ptr, i64)"),
+    )
+    begin, end = (extern(symbol, "void()") for symbol in tile.bounds)
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"converted_{form.name}")
+    def converted(a, b, c, c_row, words, rows, columns):
+        aside = stack(total * mr * nr)
+        begin()
+        for j in range(0, columns, nr):
+            for i in range(0, rows, mr):
+                kernel(a + size * i * words, b + size * j * words, aside, nr, words, 0)
+                to = c + element * (i * c_row + j)
+                for r in range(min(i64(mr), rows - i)):
+                    convert(to + element * r * c_row, aside + total * r * nr, min(i64(nr), columns - j))
+        end()
+
+    return converted
 
 
 def make_finish(form: Form) -> NativeFunction:

@@ -25,6 +25,7 @@ from rushlight._backends.cpu.gemm.blas_native import (
     K,
 )
 from rushlight._backends.cpu.gemm.gemm_blocks_native import (
+    make_converted,
     make_direct,
     make_finish,
     make_macro,
@@ -253,9 +254,10 @@ def _make_blocked(
     rows_max, columns_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair
     depth_max = form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
-    rounds, cost_apart = form.rounded is not None, _cost_apart(form)
-    pitch_between = pitch_of if isinstance(tile, RegisterTile) else padded_pitch
-    direct = make_direct(form) if rounds else macro
+    matrix = not isinstance(tile, RegisterTile)
+    rounds, cost_apart = not plain if matrix else form.rounded is not None, _cost_apart(form)
+    pitch_between, make_at_once = (padded_pitch, make_converted) if matrix else (pitch_of, make_direct)
+    direct = make_at_once(form) if rounds else macro
     may_transpose = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = scales
