@@ -6,11 +6,13 @@ Each is a function of `nn.functional`, or a layer's run, in another order of arg
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._interface.devices import backend_of
 from rushlight._interface.operators import asking, casts
 from rushlight.nn import functional as F
 from rushlight.nn.composites.recurrence import CELLS, run_layers
@@ -153,32 +155,104 @@ def batch_norm_update_stats(
     return mean, var
 
 
-def _elsewhere(name: str, signature: str) -> Callable[..., Any]:
+def _on_gpus(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of distributed training, which PyTorch has for GPUs: NotImplementedError for tensors of the host."""
+
     @asking
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is a part of distributed GPU training."
-        )
+    @functools.wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        if backend_of(next(iter((*args, *kwargs.values()))).device).host_readable:
+            raise NotImplementedError(
+                f"Could not run 'aten::{function.__name__}' with arguments from the 'CPU' backend: it is a part of distributed GPU training."
+            )
+        return function(*args, **kwargs)
 
-    refuse.__name__ = name
-    refuse.__doc__ = f"`{name}({signature})`: NotImplementedError, as in PyTorch on the CPU."
-    return refuse
+    return public
 
 
-batch_norm_stats = _elsewhere("batch_norm_stats", "input, eps")
-batch_norm_elemt = _elsewhere("batch_norm_elemt", "input, weight, bias, mean, invstd, eps")
-batch_norm_gather_stats = _elsewhere(
-    "batch_norm_gather_stats", "input, mean, invstd, running_mean, running_var, momentum, eps, count"
-)
-batch_norm_gather_stats_with_counts = _elsewhere(
-    "batch_norm_gather_stats_with_counts", "input, mean, invstd, running_mean, running_var, momentum, eps, counts"
-)
-batch_norm_backward_reduce = _elsewhere(
-    "batch_norm_backward_reduce", "grad_out, input, mean, invstd, weight, input_g, weight_g, bias_g"
-)
-batch_norm_backward_elemt = _elsewhere(
-    "batch_norm_backward_elemt", "grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count"
-)
+def _channels_of(x: Tensor) -> tuple[list[int], list[int]]:
+    """The dims other than the channels' (dim 1), and the shape of one number for each channel."""
+    return [0, *range(2, x.dim())], [1, -1, *[1] * (x.dim() - 2)]
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (rushlight.float16, rushlight.bfloat16) else x
+
+
+@_on_gpus
+def batch_norm_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / sqrt(variance + eps) of each channel (dim 1), at least float32."""
+    var, mean = rushlight.var_mean(_widened(input), _channels_of(input)[0], correction=0)
+    return mean, rushlight.rsqrt(var + eps)
+
+
+@_on_gpus
+def batch_norm_elemt(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
+) -> Tensor:
+    """(input - mean) * invstd * weight + bias, for statistics of each channel; `eps` is in `invstd` already."""
+    shape = _channels_of(input)[1]
+    y = (_widened(input) - mean.view(shape)) * invstd.view(shape)
+    y = y if weight is None else y * weight.view(shape)
+    return (y if bias is None else y + bias.view(shape)).to(input.dtype)
+
+
+@_on_gpus
+def batch_norm_gather_stats_with_counts(
+    input: Tensor, mean: Tensor, invstd: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float, eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Mean and 1 / sqrt(variance + eps) over the batches of all processes, from those of each: `mean`, `invstd` [processes,
+    channels], `counts` [processes].  The running statistics change in place, the variance unbiased.
+    """
+    counts = counts.to(mean.dtype).view(-1, 1)
+    total = counts.sum()
+    whole = (mean * counts).sum(0) / total
+    each = invstd**-2 - eps
+    var = ((each + (mean - whole) ** 2) * counts).sum(0) / total
+    if running_mean is not None:
+        running_mean.lerp_(whole.detach().to(running_mean.dtype), momentum)
+    if running_var is not None:
+        running_var.lerp_((var * total / (total - 1)).detach().to(running_var.dtype), momentum)
+    return whole, rushlight.rsqrt(var + eps)
+
+
+@_on_gpus
+def batch_norm_gather_stats(
+    input: Tensor, mean: Tensor, invstd: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float, eps: float, count: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """`batch_norm_gather_stats_with_counts` for processes of `count` values each."""
+    counts = mean.new_full((mean.shape[0],), count)
+    return batch_norm_gather_stats_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts)
+
+
+@_on_gpus
+def batch_norm_backward_reduce(
+    grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, input_g: bool, weight_g: bool, bias_g: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """(sum of grad_out, sum of grad_out * (input - mean), the weight's gradient, the bias's) of each channel; None for
+    those that are not asked for.
+    """
+    dims, shape = _channels_of(input)
+    grad = _widened(grad_out)
+    sum_dy = grad.sum(dims)
+    sum_dy_xmu = (grad * (_widened(input) - mean.view(shape))).sum(dims)
+    kind = mean.dtype if weight is None else weight.dtype
+    of_weight, of_bias = (sum_dy_xmu * invstd).to(kind) if weight_g else None, sum_dy.to(kind) if bias_g else None
+    return sum_dy if input_g else None, sum_dy_xmu if input_g else None, of_weight, of_bias
+
+
+@_on_gpus
+def batch_norm_backward_elemt(
+    grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, sum_dy: Tensor, sum_dy_xmu: Tensor, count: Tensor
+) -> Tensor:  # fmt: skip
+    """The input's gradient, from sums over all processes, whose numbers of values are `count` [processes]."""
+    shape, total = _channels_of(input)[1], count.sum()
+    along = (sum_dy / total).view(shape)
+    across = (sum_dy_xmu / total * invstd**2).view(shape)
+    scale = (invstd if weight is None else invstd * weight).view(shape)
+    found = (_widened(grad_out) - along - (_widened(input) - mean.view(shape)) * across) * scale
+    return found.to(input.dtype)
 
 
 # ***** looking up *****
