@@ -68,6 +68,7 @@ __all__ = [
     "make_conv",
     "make_loops",
     "make_pack_all",
+    "make_packing",
     "make_put_positions",
     "make_sum_chunks",
     "make_sum_run",
@@ -660,9 +661,13 @@ def _make_weights_offset(form: ConvForm) -> NativeFunction:
 
 def make_pack_all(form: ConvForm) -> NativeFunction:
     """The kernel that packs the weights once for all pieces.  bufs: panels, w; a piece is one part of one group."""
-    group, pack_weights, weights_offset = form.tiles[0].group, _make_pack(form), _make_weights_offset(form)
+    return make_packing(form.name, form.tiles[0].group, _make_pack(form), _make_weights_offset(form))
 
-    @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
+
+def make_packing(name: str, group: int, pack_weights: NativeFunction, weights_offset: NativeFunction) -> NativeFunction:
+    """The same around the functions that pack a part of a group, and that say where it lies."""
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{name}")
     def pack_all(bufs, ints, piece):
         desc = ints + 64
         while piece >= desc.i64[W.g] * parts_of(desc):

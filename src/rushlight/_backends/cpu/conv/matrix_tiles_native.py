@@ -28,6 +28,7 @@ from rushlight._backends.cpu.conv.conv_native import (
     ConvForm,
     item_of,
     kept_weights,
+    make_packing,
     make_put_positions,
     parts_of,
     whole_lines,
@@ -38,7 +39,6 @@ from rushlight._backends.cpu.microkernels.amx_tile import PlacedAmxTile
 from rushlight._backends.cpu.microkernels.kernel_text import KernelText
 from rushlight._backends.cpu.microkernels.padded_rows import PaddedRows
 from rushlight._backends.cpu.microkernels.panels import Panels
-from rushlight._backends.cpu.pinned_native import PACKED, begin_packing, end_packing, place_to_pack
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import extern, i32, i64, memset, native, ptr, stack
 from rushlight._native.function import NativeFunction
@@ -48,7 +48,7 @@ __all__ = ["PADDED", "MatrixForm", "make_matrix_conv", "make_matrix_pack", "make
 ITEM = 2  # bytes of an element
 WORD = 64  # bytes of a word
 SUM = 4  # bytes of a sum
-PADDED = PaddedRows().symbol, "void(ptr, ptr, i64, i64, i64, i64, i64, i64)"
+PADDED = PaddedRows(2).symbol, "void(ptr, ptr, i64, i64, i64, i64, i64, i64)"
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
@@ -66,7 +66,7 @@ class MatrixForm(ConvForm):
 
     @property
     def parts(self) -> list[KernelText]:  # type: ignore[override]
-        return [self.matrix, self.matrix.panels, self.panels, self.tiles[0].panels, PaddedRows()]
+        return [self.matrix, self.matrix.panels, self.panels, self.tiles[0].panels, PaddedRows(2)]
 
     @property
     def name(self) -> str:
@@ -289,35 +289,8 @@ def _make_offset(form: MatrixForm) -> NativeFunction:
 
 
 def make_matrix_pack(form: MatrixForm) -> NativeFunction:
-    """The kernel that packs the weights once for all pieces.  bufs: panels, w; a piece is one part of one group."""
-    group, pack_weights, weights_offset = form.matrix.group, _make_columns(form), _make_offset(form)
-
-    @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
-    def pack_all(bufs, ints, piece):
-        desc = ints + 64
-        while piece >= desc.i64[W.g] * parts_of(desc):
-            piece -= desc.i64[W.g] * parts_of(desc)
-            desc = desc + W_BYTES
-        box = stack(BOX_BYTES)
-        find_box(desc, box, i64(0))
-        find_part(desc, box, i64(0))
-        words = box.i64[BOX.steps] // group
-        part = piece % parts_of(desc)
-        box.i64[BOX.group], box.i64[BOX.o0], box.i64[BOX.o1] = piece // parts_of(desc), 0, desc.i64[W.o]
-        find_part(desc, box, part)
-        place, mark, state = bufs.ptr[0], i64(PACKED), desc.ptr[W.pinned]
-        if state is not None:
-            place = place_to_pack(state, bufs.ptr[0], bufs.i64[1])
-            if bufs.ptr[0].ptr[0] is not None:
-                mark = begin_packing(state, piece)
-                if mark == PACKED:
-                    return 0
-        pack_weights(desc, box, place + weights_offset(desc, box, part, words), bufs.ptr[1])
-        if mark != PACKED:
-            end_packing(state, piece, mark)
-        return 0
-
-    return pack_all
+    """The kernel that packs the weights once for all pieces."""
+    return make_packing(form.name, form.matrix.group, _make_columns(form), _make_offset(form))
 
 
 # ***** a piece *****

@@ -65,7 +65,7 @@ def _kernel(symbol: str) -> Callable[..., Any]:
         imports, dot = dict(_runtime.runtime().symbols), dot_tile(host_target())
         panels, tiles, make = _PANELS, TILES, lambda: make_byte_product(TILES, panels)
         if symbol == "rl_matrix_product":
-            panels, tiles, make = _LINES, (MATRIX, PaddedRows()), lambda: make_matrix_product(MATRIX, panels)
+            panels, tiles, make = _LINES, (MATRIX, PaddedRows(1)), lambda: make_matrix_product(MATRIX, panels)
         elif dot is not None:
             tiles, make = (dot,), lambda: make_dot_product(dot, panels)
         for part in (panels, *tiles):

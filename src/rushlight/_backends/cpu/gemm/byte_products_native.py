@@ -431,7 +431,7 @@ def make_dot_product(tile: DotTile, panels: Panels) -> NativeFunction:
 
 LINE = 64  # bytes of a word of a matrix tile
 
-padded_rows = extern(PaddedRows().symbol, "void(ptr, ptr, i64, i64, i64, i64, i64, i64)")
+padded_rows = extern(PaddedRows(1).symbol, "void(ptr, ptr, i64, i64, i64, i64, i64, i64)")
 
 
 @native("void(ptr, ptr, i64, ptr, ptr, ptr, i64, i64)", name="rl_pack_windows")
@@ -440,13 +440,12 @@ def pack_windows(desc, out, pitch, x, positions, offsets, row, count):
     window there is anything."""
     wide, taps = desc.i64[D.count_3], desc.i64[D.taps_1] * desc.i64[D.taps_2]
     run = desc.i64[D.depth] // taps
-    halves = (run + 1) // 2  # the byte behind a run is overwritten by the next
     i: i64 = 0
     while i < count:
         some = min(wide - (row + i) % wide, count - i)
         to, at = out + i * pitch, x + positions.i64[i]
         for s in range(taps):
-            padded_rows(to, at + offsets.i64[s], some, pitch, desc.i64[D.move_3], halves, i64(0), halves)
+            padded_rows(to, at + offsets.i64[s], some, pitch, desc.i64[D.move_3], run, i64(0), run)
             to += run
         i += some
 
