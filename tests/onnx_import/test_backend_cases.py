@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
+ml_dtypes = pytest.importorskip("ml_dtypes")
 
 import rushlight as torch  # noqa: E402
 
@@ -35,6 +37,21 @@ REASONS = {
     "test_training_dropout_default_mask": _DRAWN,
     "test_training_dropout_mask": _DRAWN,
 }
+
+
+# ONNX leaves open what numbers outside of a narrow type's range become. The expected ones are those of the installed
+# ml_dtypes, which took their low bits up to 0.6, as we do, and gives 0 from 0.7 on.
+_OPEN = "numbers outside of the range of the type"
+with np.errstate(invalid="ignore"):
+    _takes_low_bits = int(np.float32(9).astype(ml_dtypes.int4)) == -7
+if not _takes_low_bits:
+    REASONS |= {
+        f"test_{form}_FLOAT{half}_to_{sign}INT{bits}{more}": _OPEN
+        for form, more in (("cast", ""), ("castlike", ""), ("castlike", "_expanded"))
+        for half in ("", "16")
+        for sign in ("", "U")
+        for bits in (2, 4)
+    }
 
 
 def _cases() -> dict[str, Any]:
