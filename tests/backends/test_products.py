@@ -301,9 +301,17 @@ def as_float(x):
     return bitcast(f32, u32(x) << 16)
 
 
+def _nothing(symbol):
+    @native("void()", name=symbol)
+    def nothing():
+        """No tile registers are configured."""
+
+    return nothing
+
+
 def emulated(kind, instruction):
     """A matrix tile whose kernel is a plain loop: what is packed for the real one, and how it is called, can be tested anywhere."""
-    tile = AmxTile(kind, instruction)
+    tile = AmxTile(kind, instruction, held=True)
     signed, wide = instruction != "tdpbusd", kind == "amx_bf16"
     number = f32 if wide else i32
 
@@ -324,6 +332,8 @@ def emulated(kind, instruction):
                             s += i32(a.u8[w * 2048 + i * 64 + e]) * i32(b.i8[w * 2048 + e // 4 * 128 + j * 4 + e % 4])
                 store(number, c, i * row + j, s)
 
+    begin, end = (_nothing(symbol) for symbol in tile.bounds)
+
     class Emulated(AmxTile):
         __slots__ = ()
 
@@ -333,9 +343,11 @@ def emulated(kind, instruction):
 
         @property
         def text(self):
-            return "\n".join([compile_unit([kernel], host_target().arch), self.panels.text, self.transposer.text])
+            return "\n".join(
+                [compile_unit([kernel, begin, end], host_target().arch), self.panels.text, self.transposer.text]
+            )
 
-    return Emulated(kind, instruction)
+    return Emulated(kind, instruction, held=True)
 
 
 @pytest.mark.parametrize("instruction", ["tdpbf16ps", "tdpbssd", "tdpbusd"])

@@ -282,10 +282,11 @@ def _planned(
     word = STATE.word
     item, dtype = spec.dtype.itemsize, spec.dtype
     parts: list[tuple[Spec, int]] = []
-    held = shown = None
+    size, steps, shown = None, None, spec
     for shape, strides, offset in layouts:
-        if shown is None or (shape, strides) != held:
-            shown, held = Spec.of(dtype, spec.device, shape, strides, spec.conj, spec.released), (shape, strides)
+        if shape is not size or strides is not steps:  # neighbours of one size share them; symbols are not compared
+            size, steps = shape, strides
+            shown = Spec.of(dtype, spec.device, shape, strides, spec.conj, spec.released)
         parts.append((shown, bytes_on(shown, offset)))
     several = pieces.several
     made = [
