@@ -159,19 +159,23 @@ def square_layout(shape: Sequence[int], warps: int) -> Layout:
     Four columns lie together.  Lanes share out columns first: those that read from different rows at once are few.
     """
     n, m = bits_of(shape[-1]), bits_of(shape[-2])
-    columns, rows = list(range(n)), list(range(n, n + m))
-    batch = [n + m + bit for bit in range(sum(map(bits_of, shape[:-2])))]
-    count = max(n + m + len(batch) - LANE_BITS - bits_of(warps), 0)
-    wide = min(max((count + 1) // 2, 2), count, n)
-    registers, columns = columns[: min(wide, 2)], columns[min(wide, 2) :]
-    columns, far = columns[: len(columns) - (wide - len(registers))], columns[len(columns) - (wide - len(registers)) :]
-    lanes, columns = columns[:LANE_BITS], columns[LANE_BITS:]
-    lanes, rows = lanes + rows[: LANE_BITS - len(lanes)], rows[LANE_BITS - len(lanes) :]
-    free = rows + columns + batch
-    registers += free[: max(count - wide, 0)] + far
-    rest = free[max(count - wide, 0) :]
-    lanes, rest = lanes + rest[: LANE_BITS - len(lanes)], rest[LANE_BITS - len(lanes) :]
-    return Layout(tuple(registers), filled(lanes, LANE_BITS), filled(rest, bits_of(warps)))
+    columns, rows = range(n), range(n, n + m)
+    batch = range(n + m, n + m + sum(map(bits_of, shape[:-2])))
+    count = max(n + m + len(batch) - LANE_BITS - bits_of(warps), 0)  # bits of a thread's registers
+    wide = min(max((count + 1) // 2, 2), count, n)  # of them those that count columns
+    near, columns = _cut(columns, min(wide, 2))
+    columns, far = _cut(columns, n - wide)
+    lanes, columns = _cut(columns, LANE_BITS)
+    more, rows = _cut(rows, LANE_BITS - len(lanes))
+    free = (*rows, *columns, *batch)
+    high, free = _cut(free, max(count - wide, 0))
+    last, free = _cut(free, LANE_BITS - len(lanes) - len(more))
+    return Layout((*near, *high, *far), filled((*lanes, *more, *last), LANE_BITS), filled(tuple(free), bits_of(warps)))
+
+
+def _cut(bits: Sequence[int], count: int) -> tuple[Sequence[int], Sequence[int]]:
+    """The first bits, and the rest."""
+    return bits[:count], bits[count:]
 
 
 def _layout(
