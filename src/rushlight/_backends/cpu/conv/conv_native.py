@@ -65,6 +65,8 @@ __all__ = [
     "from_brain",
     "from_half",
     "kept_weights",
+    "first_bias",
+    "first_result",
     "make_conv",
     "make_loops",
     "make_pack_all",
@@ -331,6 +333,23 @@ def make_put_positions(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     return put_positions, put_epilogue
 
 
+@native("ptr(ptr, ptr, ptr, i64)", inline=True)
+def first_result(desc, box, y, size):
+    """Where the results of a box's first channel begin in `y`, whose elements have `size` bytes, at its first position of all."""
+    return y + size * (
+        desc.i64[W.y_base]
+        + box.i64[BOX.chunk_no] * desc.i64[W.y_chunk]
+        + box.i64[BOX.group] * desc.i64[W.y_g]
+        + box.i64[BOX.o0] * desc.i64[W.y_o]
+    )
+
+
+@native("ptr(ptr, ptr, ptr, i64)", inline=True)
+def first_bias(desc, box, bias, size):
+    """Where the bias of a box's first channel is."""
+    return bias + size * (box.i64[BOX.group] * desc.i64[W.bias_g] + box.i64[BOX.o0] * desc.i64[W.bias_o])
+
+
 def make_write(form: ConvForm) -> NativeFunction:
     """The function that writes a block of sums to the result, or gives them to the epilogue."""
     out_size, size = item_of(form), (f64 if form.kind == "f64" else f32).itemsize
@@ -339,14 +358,9 @@ def make_write(form: ConvForm) -> NativeFunction:
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
     def write(desc, box, bufs, piece, bias, acc, acc_o, acc_position, lines):
         """Write the block of sums `acc`, strided by output channel and position, to the result."""
-        y = bufs.ptr[0] + out_size * (
-            desc.i64[W.y_base]
-            + box.i64[BOX.chunk_no] * desc.i64[W.y_chunk]
-            + box.i64[BOX.group] * desc.i64[W.y_g]
-            + box.i64[BOX.o0] * desc.i64[W.y_o]
-        )
+        y = first_result(desc, box, bufs.ptr[0], out_size)
         if bias is not None:
-            bias = bias + out_size * (box.i64[BOX.group] * desc.i64[W.bias_g] + box.i64[BOX.o0] * desc.i64[W.bias_o])
+            bias = first_bias(desc, box, bias, out_size)
         inside = desc.i64[W.images_inside]
         images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
         high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]

@@ -14,7 +14,16 @@ rows.
 from __future__ import annotations
 
 from rushlight._backends.cpu.conv.conv_descriptor import BOX, BOX_BYTES, NO_EPILOGUE, W_BYTES, W, find_box, find_part
-from rushlight._backends.cpu.conv.conv_native import LINE, SLACK, item_of, make_put_positions, parts_of, whole_lines
+from rushlight._backends.cpu.conv.conv_native import (
+    LINE,
+    SLACK,
+    first_bias,
+    first_result,
+    item_of,
+    make_put_positions,
+    parts_of,
+    whole_lines,
+)
 from rushlight._backends.cpu.conv.conv_slab import RUN
 from rushlight._backends.cpu.conv.matrix_tiles_native import ITEM, PADDED, SUM, WORD, MatrixForm, make_transposed, up
 from rushlight._backends.cpu.gemm.pack_native import make_pack_b_amx
@@ -234,14 +243,9 @@ def _make_write(form: SumsForm) -> NativeFunction:
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, ptr)", name=f"write_taps_{form.name}")
     def write(desc, box, bufs, piece, bias, acc, across, lines):
         """Write the sums to the result, or give them to the epilogue."""
-        y = bufs.ptr[0] + out_size * (
-            desc.i64[W.y_base]
-            + box.i64[BOX.chunk_no] * desc.i64[W.y_chunk]
-            + box.i64[BOX.group] * desc.i64[W.y_g]
-            + box.i64[BOX.o0] * desc.i64[W.y_o]
-        )
+        y = first_result(desc, box, bufs.ptr[0], out_size)
         if bias is not None:
-            bias = bias + out_size * (box.i64[BOX.group] * desc.i64[W.bias_g] + box.i64[BOX.o0] * desc.i64[W.bias_o])
+            bias = first_bias(desc, box, bias, out_size)
         images = box.i64[BOX.n1] - box.i64[BOX.n0]
         tall, status = up(images, high) * high, i32(0)
         for h in range(desc.i64[W.h]):

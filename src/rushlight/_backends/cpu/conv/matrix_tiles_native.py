@@ -26,6 +26,8 @@ from rushlight._backends.cpu.conv.conv_native import (
     LINE,
     SLACK,
     ConvForm,
+    first_bias,
+    first_result,
     item_of,
     kept_weights,
     make_packing,
@@ -334,14 +336,9 @@ def _make_write(form: MatrixForm) -> NativeFunction:
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, ptr)", name=f"write_planes_{form.name}")
     def write(desc, box, bufs, piece, bias, acc, across, lines):
         """Write the sums of all planes to the result, or give them to the epilogue."""
-        y = bufs.ptr[0] + out_size * (
-            desc.i64[W.y_base]
-            + box.i64[BOX.chunk_no] * desc.i64[W.y_chunk]
-            + box.i64[BOX.group] * desc.i64[W.y_g]
-            + box.i64[BOX.o0] * desc.i64[W.y_o]
-        )
+        y = first_result(desc, box, bufs.ptr[0], out_size)
         if bias is not None:
-            bias = bias + out_size * (box.i64[BOX.group] * desc.i64[W.bias_g] + box.i64[BOX.o0] * desc.i64[W.bias_o])
+            bias = first_bias(desc, box, bias, out_size)
         rows, tall, run = box.i64[BOX.h1] - box.i64[BOX.h0], up(plane_rows(desc, box), high) * high, i64(0)
         slots, step = up(box.i64[BOX.len_w], desc.i64[W.step_w]), desc.i64[W.y_w]
         run = box.i64[BOX.w1] - box.i64[BOX.w0]
